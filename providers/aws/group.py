@@ -266,7 +266,7 @@ def may_succeed(instance: str, group: Group, activities: Sequence[Activity]) -> 
         if m.lifecycle.startswith("Pending") and not any(m.id in told for told in back)
     }
     ended = termination_of(instance, activities)
-    if ended is None:
+    if ended is None or ended.start == _LONG_AGO:
         return frozenset(starting)
     launched = _launched_at(group.ids, activities)
     return frozenset(starting | {x for x, at in launched.items() if at >= ended.start})

@@ -312,6 +312,13 @@ def test_what_may_have_served_before_an_adopted_one_began_to_end_does_not_take_i
     )
 
 
+def test_an_end_without_a_beginning_makes_nobody_its_successor(world: AwsWorld) -> None:
+    ended = re.sub("<StartTime>.*</StartTime>", "", _terminating(world.instance))
+    new = _begun_by_others(world, "InService", _launching("NEW", "12:02:00"), ended)
+    assert world.reference is not None
+    assert new in world.reference.data["known"]
+
+
 def test_one_that_comes_back_from_standby_does_not_take_the_place_of_an_adopted_one(world: AwsWorld) -> None:
     back = _activity("Moving EC2 instance out of Standby: NEW", "InProgress", "", "12:02:00")
     new = _begun_by_others(world, "Pending", back, _terminating(world.instance))
