@@ -151,7 +151,21 @@ def _place(target: Target, found: dict[str, Any]) -> Place:
         raise Broken(f"there is no context {name}" if name else "it has no current-context")
     context = contexts[name] or {}
     cluster = found["clusters"].get(context.get("cluster")) or {}
-    return Place(name, host(str(cluster.get("server") or "")), str(context.get("namespace") or "default"))
+    server = cluster.get("server") or ""
+    if server and not _is_url(server):
+        raise Broken(
+            f"the server of its cluster {context.get('cluster')} is no URL such as https://HOST:PORT"
+        )
+    return Place(name, host(server), str(context.get("namespace") or "default"))
+
+
+def _is_url(server: object) -> bool:
+    """The client takes others for the name of a host, and shows a password in what it cannot read."""
+    try:
+        parts = urlsplit(server) if isinstance(server, str) else urlsplit("")
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _merged(paths: str) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from recovery.errors import (
 from recovery.kube.kubeconfig import (
     IN_CLUSTER,
     USUAL,
+    Broken,
     Place,
     Target,
     harmless,
@@ -40,6 +41,7 @@ from recovery.kube.kubeconfig import (
     sendable,
     unusable,
 )
+from recovery.visible import visible
 
 log = logging.getLogger(__name__)
 
@@ -286,7 +288,12 @@ def _load_credentials(configuration: Any, target: Target) -> Place:
         found = place(target)
         try:
             # The path is passed on: the client itself uses what KUBECONFIG was when it was imported.
-            config.load_kube_config(target.path, found.context, configuration)  # type: ignore[no-untyped-call]
+            with _complaints() as complaints:
+                config.load_kube_config(target.path, found.context, configuration)  # type: ignore[no-untyped-call]
+            if complaints and not configuration.cert_file and not configuration.api_key:
+                raise Broken(f"its plugin gave no credentials: {complaints[0]}")
+            for complaint in complaints:
+                log.warning("the kubeconfig's plugin failed: %s", visible(complaint))
             _check_token(configuration)
         except Exception as error:  # TypeError, YAMLError, UnicodeDecodeError ...: as the file is broken
             raise unusable(target, error) from None
@@ -299,6 +306,29 @@ def _load_credentials(configuration: Any, target: Target) -> Place:
     except (ConfigException, OSError, ValueError) as error:
         mistake = f"in-cluster credentials: {_short(error)}; expected a service account's token in this pod"
         raise SettingsError([f"{mistake} (automountServiceAccountToken)"]) from None
+
+
+@contextlib.contextmanager
+def _complaints() -> Iterator[list[str]]:
+    """What the client says of a plugin (``exec``) that failed. It logs that, and goes on as nobody."""
+    said: list[str] = []
+
+    def keep(record: logging.LogRecord) -> bool:
+        said.append(_of_plugin(record.getMessage()))
+        return False
+
+    root = logging.getLogger()
+    root.addFilter(keep)
+    try:
+        yield said
+    finally:
+        root.removeFilter(keep)
+
+
+def _of_plugin(text: str) -> str:
+    """Not what the client says of the entry itself, which has arguments and variables in it."""
+    known = text.startswith(("exec: ", "[Errno "))
+    return _short(text) if known else "its entry, or what it answers, cannot be read"
 
 
 def _check_token(configuration: Any) -> None:

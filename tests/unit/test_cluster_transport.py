@@ -118,6 +118,22 @@ SECRETS = {
     "what is no YAML": ("{token: *S3CRET}", "it is no YAML (line 5, column 33)"),
     "a token in place of its file": (f"{{tokenFile: {'S3CRET' * 40}}}", "No such file or directory;"),
     "a key in place of its file": (f"{{client-key: {'S3CRET' * 40}}}", "File does not exist;"),
+    "a plugin that is not there": (
+        "{exec: {apiVersion: v1, command: /nowhere, args: [S3CRET]}}",
+        "its plugin gave no credentials: [Errno 2] No such file or directory: '/nowhere'",
+    ),
+    "a plugin that fails": (
+        '{exec: {apiVersion: v1, command: sh, args: [-c, "echo log in >&2; exit 1", S3CRET]}}',
+        "its plugin gave no credentials: exec: process returned 1. log in",
+    ),
+    "a plugin that answers with something else": (
+        "{exec: {apiVersion: v1, command: echo, args: [S3CRET]}}",
+        "its plugin gave no credentials: exec: failed to decode process output",
+    ),
+    "a plugin without a command": (
+        "{exec: {apiVersion: v1, command: , args: [S3CRET]}}",
+        "its plugin gave no credentials: its entry, or what it answers, cannot be read",
+    ),
     "a token in two lines": (r'{token: "S3CRET\nS3CRET"}', "the token holds a line break, or another"),
     "a token beyond ASCII": ("{token: S3CRET\u2603}", "the token holds a line break, or another"),
     "an empty token": (r'{token: "\n"}', "the token is empty"),
@@ -138,6 +154,34 @@ def test_a_kubeconfig_that_cannot_be_used_is_one_sentence_and_no_traceback(
     assert why in sentence
     assert sentence.endswith("; expected a file that kubectl takes")
     assert code == 2
+
+
+@pytest.mark.parametrize(
+    "server", ["5", '"https://["', "https://u:S3CRET@h:99999", '"https://"', "h", "ftp://h", "https://h:0"]
+)
+def test_a_server_that_is_no_url_is_one_sentence_without_its_password(
+    server: str, kubeconfig: Callable[[str], Path]
+) -> None:
+    file = kubeconfig(KUBECONFIG.replace('"https://127.0.0.1:1"', server))
+    why = "the server of its cluster c is no URL such as https://HOST:PORT"
+    with pytest.raises(SettingsError) as caught:
+        KubernetesTransport(FakeClock())
+    assert (
+        str(caught.value) == f"KUBECONFIG: {file} cannot be used: {why}; expected a file that kubectl takes"
+    )
+
+
+def test_a_plugin_that_fails_beside_a_certificate_is_warned_of(
+    kubeconfig: Callable[[str], Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("cert", "key"):
+        (tmp_path / name).write_text("x")
+    files = f"client-certificate: {tmp_path}/cert, client-key: {tmp_path}/key"
+    kubeconfig(KUBECONFIG.replace("user: {}", f"user: {{{files}, exec: {{command: /nowhere}}}}"))
+    KubernetesTransport(FakeClock())
+    assert caplog.messages == [
+        "the kubeconfig's plugin failed: exec: malformed request. missing key 'apiVersion'"
+    ]
 
 
 @pytest.mark.parametrize(("user", "why"), SECRETS.values(), ids=SECRETS)
