@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import re
+import ssl
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -295,6 +296,7 @@ def _load_credentials(configuration: Any, target: Target) -> Place:
             for complaint in complaints:
                 log.warning("the kubeconfig's plugin failed: %s", visible(complaint))
             _check_token(configuration)
+            _check_tls(configuration)
         except Exception as error:  # TypeError, YAMLError, UnicodeDecodeError ...: as the file is broken
             raise unusable(target, error) from None
         return found
@@ -335,6 +337,22 @@ def _check_token(configuration: Any) -> None:
     """Raises ``Broken``. The header itself is made anew for each request, by what the client read last."""
     if header := configuration.api_key.get("BearerToken"):
         sendable(header)
+
+
+def _check_tls(configuration: Any) -> None:
+    """Raises ``Broken``. With each request it would be told as that the server does not answer."""
+    if not isinstance(configuration.tls_server_name, str | None):
+        raise Broken("its tls-server-name is no text")
+    try:
+        what = "certificate-authority holds no certificate"
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if configuration.ssl_ca_cert:
+            context.load_verify_locations(cafile=configuration.ssl_ca_cert)
+        what = "client-certificate and client-key are no certificate with its key, or the key is encrypted"
+        if configuration.cert_file:
+            context.load_cert_chain(configuration.cert_file, configuration.key_file, password="")
+    except ssl.SSLError:
+        raise Broken(f"its {what}") from None
 
 
 def _most(query: Mapping[str, str] | None, *, rows: bool) -> int:

@@ -19,6 +19,7 @@ from recovery_testkit.clock import FakeClock
 from recovery import cli
 from recovery.errors import ApiUnavailable, SettingsError, TooLong
 from recovery.kube.transport import LAST_TIMEOUT, MAX_BODY, MAX_PAGE, READ_TIMEOUT, KubernetesTransport
+from tests.builders.tls import certified
 
 KUBECONFIG = """\
 apiVersion: v1
@@ -174,14 +175,45 @@ def test_a_server_that_is_no_url_is_one_sentence_without_its_password(
 def test_a_plugin_that_fails_beside_a_certificate_is_warned_of(
     kubeconfig: Callable[[str], Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for name in ("cert", "key"):
-        (tmp_path / name).write_text("x")
-    files = f"client-certificate: {tmp_path}/cert, client-key: {tmp_path}/key"
+    certified(tmp_path)
+    files = f"client-certificate: {tmp_path}/both.pem, client-key: {tmp_path}/both.pem"
     kubeconfig(KUBECONFIG.replace("user: {}", f"user: {{{files}, exec: {{command: /nowhere}}}}"))
     KubernetesTransport(FakeClock())
     assert caplog.messages == [
         "the kubeconfig's plugin failed: exec: malformed request. missing key 'apiVersion'"
     ]
+
+
+NO_PAIR = "its client-certificate and client-key are no certificate with its key"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user", "why"),
+    [
+        ("certificate-authority: {both}", "client-certificate: {both}, client-key: {both}", ""),
+        ("certificate-authority: {junk}", "", "its certificate-authority holds no certificate"),
+        ("certificate-authority-data: eA==", "", "its certificate-authority holds no certificate"),
+        ("tls-server-name: 5", "", "its tls-server-name is no text"),
+        ("certificate-authority: {both}", "client-certificate: {junk}, client-key: {both}", NO_PAIR),
+        ("certificate-authority: {both}", "client-certificate: {ca}", NO_PAIR),
+    ],
+)
+def test_certificates_that_cannot_be_used_are_told_before_the_server_is_asked(
+    cluster: str, user: str, why: str, kubeconfig: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """It was told as that the API server does not answer."""
+    certified(tmp_path)
+    junk, both, ca = tmp_path / "junk", tmp_path / "both.pem", tmp_path / "ca.pem"
+    junk.write_text("junk")
+    cluster, user = (text.format(junk=junk, both=both, ca=ca) for text in (cluster, user))
+    text = KUBECONFIG.replace("{server", f"{{{cluster}, server").replace("user: {}", f"user: {{{user}}}")
+    file = kubeconfig(text)
+    if not why:
+        KubernetesTransport(FakeClock())
+        return
+    with pytest.raises(SettingsError) as caught:
+        KubernetesTransport(FakeClock())
+    assert str(caught.value).startswith(f"KUBECONFIG: {file} cannot be used: {why}")
 
 
 @pytest.mark.parametrize(("user", "why"), SECRETS.values(), ids=SECRETS)
