@@ -102,10 +102,9 @@ def _url(text: str) -> str:
 def _any_url(text: str) -> str:
     try:
         parts = urlsplit(text)
-        sound = (
-            parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
-        )
-    except ValueError:
+        host = (parts.hostname or "").encode("idna")
+        sound = parts.scheme in ("http", "https") and host and (parts.port is None or parts.port > 0)
+    except ValueError:  # UnicodeError among them: a name with an empty label, or one that is too long
         sound = False
     if not sound or re.search(r"\s", text):
         raise Expected("an http:// or https:// URL")

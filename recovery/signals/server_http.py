@@ -35,13 +35,19 @@ def session(ca_file: str, keep: Callable[[Response, float], None]) -> Session:
     yet, and when it was asked for on the monotonic clock. It has to read the body.
     """
     from requests import Session
+    from urllib3.exceptions import HTTPError
 
     class Bounded(Session):
         def request(self, method: Any, url: Any, *args: Any, **kwargs: Any) -> Response:
             began = time.monotonic()
-            response = super().request(
-                method, url, *args, **{**kwargs, "stream": True, "allow_redirects": False}
-            )
+            try:
+                response = super().request(
+                    method, url, *args, **{**kwargs, "stream": True, "allow_redirects": False}
+                )
+            except (
+                HTTPError
+            ) as error:  # those that requests lets through, as for a name that no host can have
+                raise NoAnswer(f"it cannot be asked: {type(error).__name__}") from None
             with response:
                 keep(response, began)
             return response

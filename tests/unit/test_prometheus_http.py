@@ -121,6 +121,11 @@ def test_a_server_that_hangs_is_waited_for_no_longer_than_said(server: Server) -
     assert time.monotonic() - began < 2
 
 
+def test_a_name_that_no_host_can_have_is_no_answer(server: Server) -> None:
+    server.url = "http://h..example"
+    assert said(server) == "it cannot be asked: LocationParseError"
+
+
 def test_a_server_that_is_not_there_and_a_file_that_is_none_are_no_answers(
     server: Server, tmp_path: Path
 ) -> None:
