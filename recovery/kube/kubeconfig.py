@@ -156,6 +156,9 @@ def _place(target: Target, found: dict[str, Any]) -> Place:
         raise Broken(
             f"the server of its cluster {context.get('cluster')} is no URL such as https://HOST:PORT"
         )
+    unverified = cluster.get("insecure-skip-tls-verify")
+    if unverified is not None and not isinstance(unverified, bool):  # the client takes "false" for yes
+        raise Broken("its insecure-skip-tls-verify is neither true nor false")
     return Place(name, host(server), str(context.get("namespace") or "default"))
 
 

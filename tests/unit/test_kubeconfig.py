@@ -151,6 +151,7 @@ def test_a_kubeconfig_that_is_not_there_is_named_by_its_option(tmp_path: Path) -
     [
         (TWO.replace("current-context: dev", ""), "it has no current-context"),
         (TWO.replace("name: dev", "nam: dev"), "contexts is no list of entries with a name"),
+        (TWO.replace("{server", '{insecure-skip-tls-verify: "false", server'), "neither true nor false"),
         (TWO.replace(CLUSTERS, "clusters: {a: 1}"), "clusters is no list of entries with a name"),
     ],
 )
