@@ -25,15 +25,21 @@ from recovery.decide.room import kept
 from recovery.decide.situation import Role, Situation
 from recovery.decide.standing import before_service, left_behind
 from recovery.decide.tried import ended, over
-from recovery.model import Fault, Marks, Record, Taint
+from recovery.model import Fault, Intent, Marks, Record, Taint
 from recovery.quick import replace
 
 NOT_APPLIED_AFTER = timedelta(seconds=60)
+MARGIN = timedelta(seconds=5)
 DEFAULT_PROBATION = timedelta(minutes=2)
 LONGEST_PROOF = timedelta(minutes=30)
 RESET = timedelta(seconds=5)
 LONGEST_CANCEL = timedelta(minutes=5)
 """How long after a step's deadline a cancellation is tried."""
+
+
+def call_over(intent: Intent) -> timedelta:
+    """How long after its intent was written a call has surely ended, or is made no more."""
+    return timedelta(seconds=intent.submit_within + intent.call_timeout) + MARGIN
 
 
 def close(r: Record, now: datetime, event: Event, why: str) -> Record:

@@ -27,6 +27,7 @@ from recovery.decide.decision import (
 from recovery.decide.endings import (
     NOT_APPLIED_AFTER,
     call_off,
+    call_over,
     can_call_off,
     hand_over,
     next_rung,
@@ -86,8 +87,10 @@ def observe_call(s: Situation, r: Record) -> Decision:
     if isinstance(s.poll, NotApplied) and boot_accepted(r):
         why = f"{r.intent.action} was accepted; {s.poll.sentence}; {r.node} does not show a new boot ID yet"
         return still_running(s, r, why)
-    if isinstance(s.poll, NotApplied) and s.now >= r.intent.at + NOT_APPLIED_AFTER:
-        why = f"{r.intent.action} had no effect after {span(NOT_APPLIED_AFTER)}: {s.poll.sentence}"
+    # Another process may be in the midst of its call still: one that was stopped, or whose Lease was taken.
+    patience = max(NOT_APPLIED_AFTER, call_over(r.intent))
+    if isinstance(s.poll, NotApplied) and s.now >= r.intent.at + patience:
+        why = f"{r.intent.action} had no effect after {span(patience)}: {s.poll.sentence}"
         changed = settled(r, s.now, IntentState.NOT_APPLIED, HistoryEvent.NOT_APPLIED, why)
         # A boot since was no part of it then, and may have mended the machine.
         changed = replace(changed, boot_id=r.intent.boot_id or r.boot_id)

@@ -24,7 +24,7 @@ from recovery.decide.decision import (
     leave,
     wait,
 )
-from recovery.decide.endings import close, hand_over, moved_to_rung
+from recovery.decide.endings import call_over, close, hand_over, moved_to_rung
 from recovery.decide.given_back import wanted_back
 from recovery.decide.gone import free_place
 from recovery.decide.history import HistoryEvent, note
@@ -39,7 +39,6 @@ from recovery.model import Cause, IntentState, Machine, Phase, Record, Slot
 from recovery.quick import replace
 from recovery.units import span
 
-MARGIN = 5.0
 DEAD_AFTER = timedelta(minutes=5)
 """How long an agent has to be gone, with its node not Ready, before its machine counts as dead."""
 OWN_AGENT_FIRST = timedelta(seconds=90)
@@ -210,7 +209,7 @@ def fenced(s: Situation, r: Record) -> str | None:
     """Why an intent without an outcome is not concluded yet: a stopped process may still make its call."""
     if r.intent is None or r.intent.state is not IntentState.WRITTEN:
         return None
-    needed = timedelta(seconds=r.intent.submit_within + r.intent.call_timeout + MARGIN)
+    needed = call_over(r.intent)
     if s.intent_seen_for >= needed:
         return None
     left = span(needed - s.intent_seen_for)

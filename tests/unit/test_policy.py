@@ -767,6 +767,26 @@ AFTER_THE_CALL: dict[str, Row] = {
         "running m-0 is healthy",
         "m-0 is healthy",
     ),
+    "not applied, while the call may still be under way": (
+        recovering(
+            replacing(intent=replace(intent(IntentState.AMBIGUOUS), call_timeout=120.0)),
+            poll=NotApplied("m-0 is healthy"),
+            now=NOW + 134 * SECOND,
+        ),
+        "wait",
+        "running m-0 is healthy",
+        "m-0 is healthy",
+    ),
+    "not applied, and the call is over": (
+        recovering(
+            replacing(intent=replace(intent(IntentState.AMBIGUOUS), call_timeout=120.0)),
+            poll=NotApplied("m-0 is healthy"),
+            now=NOW + 135 * SECOND,
+        ),
+        "act WriteRecord",
+        "recovering",
+        "replace had no effect after 2 min: m-0 is healthy",
+    ),
     "not applied": (
         called(IntentState.AMBIGUOUS, poll=NotApplied("m-0 is healthy"), now=NOW + MINUTE),
         "act WriteRecord",
