@@ -29,6 +29,7 @@ from recovery.decide.endings import (
     call_off,
     call_over,
     can_call_off,
+    end,
     hand_over,
     next_rung,
 )
@@ -68,6 +69,9 @@ def observe_call(s: Situation, r: Record) -> Decision:
         assert s.node is not None
         why = f"{r.intent.action} is proved by a new boot ID"
         return begin_probation(s, replace(r, boot_id=s.node.boot_id), why)
+    if s.machine_gone and no_more_to_boot(s, r):
+        why = f"{s.machine_gone}, and its Node {r.node} is gone: there is nothing left to {r.intent.action}"
+        return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED))
     if s.poll is None:
         return wait(f"{r.intent.action}: its provider has not answered yet", key="poll")
     if isinstance(s.poll, Failed):
@@ -131,6 +135,15 @@ def has_new_boot(s: Situation, r: Record) -> bool:
     if s.node is None or not s.node.ready or (s.machine is not None and s.machine.id != r.machine.id):
         return False
     return r.intent.booted_since(s.node) and not written_before(s, r.intent.at)
+
+
+def no_more_to_boot(s: Situation, r: Record) -> bool:
+    """Whether the machine that was asked to boot and its Node are gone, as far as the call's provider shows.
+
+    That the machine itself is gone has a proof of its own: ``Gone`` may be said of what stands for it.
+    """
+    boots = r.intent is not None and r.intent.action != Step.REPLACE.value
+    return boots and s.node is None and isinstance(s.poll, Gone)
 
 
 def boot_accepted(r: Record) -> bool:

@@ -14,6 +14,7 @@ from recovery.decide import brakes
 from recovery.decide.assessment import assess
 from recovery.decide.budget import line_of, queue_is_full, silent
 from recovery.decide.imagined import imagined
+from recovery.decide.in_flight import no_more_to_boot
 from recovery.decide.latch import may_be_gone
 from recovery.decide.probation import proof_of_nobody_is_late
 from recovery.decide.situation import (
@@ -96,6 +97,8 @@ def _needs(s: Situation, r: Record) -> Iterator[Need]:
         yield GateMadeReady()
     if r.in_flight and r.phase is Phase.RECOVERING:
         yield Progressed()
+        if no_more_to_boot(s, r):
+            yield MachineLeft()
     elif r.phase is Phase.PROVING:
         yield from _proof(s, r)
     elif s.role is Role.CONCLUDER:

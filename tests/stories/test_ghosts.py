@@ -7,7 +7,7 @@ from recovery_testkit.provider import FakeProvider
 from recovery_testkit.stage import Stage, npd_page
 
 from recovery.errors import Refused, Retry
-from recovery.model import Machine, Phase
+from recovery.model import Gone, Machine, Phase
 from tests.builders.policies import policy_file
 from tests.stories.scenery import pass_time
 from tests.stories.scenes import boot, calls, cast, messages, phase, ready, the_record
@@ -115,6 +115,29 @@ def test_a_machine_that_is_gone_counts_no_more_though_its_node_stayed_behind() -
     s.kill(s.actors["agent of node-1"])
     s.run(150, step=5)
     assert phase(s, "node-1") is Phase.SUPERSEDED
+
+
+def test_a_machine_that_somebody_ended_during_its_reboot_calls_no_person_and_holds_no_slot() -> None:
+    """As an Auto Scaling group does with an instance whose health check fails while it boots."""
+    s = cast(policy_file("{do: reboot, within: 30m}", limits="cooldown: 0s, budgetPer: {}"), 4, agents=4)
+    s.concluder()
+    s.fault("node-0")
+    s.run(5, step=1)
+    assert calls(s) == [("reboot", "m-0")]
+    s.provider.poll = lambda *_: Gone("m-0 is terminated: it will not boot again")  # type: ignore[method-assign]
+    s.run(120, step=5)
+    assert phase(s) is Phase.RECOVERING, "its Node is there"
+    s.kill(s.actors["agent of node-0"])
+    s.delete_node("node-0")
+    s.run(90, step=5)
+    assert phase(s) is Phase.RECOVERING, "nothing proves that the machine is gone"
+    s.provider.terminate("workers", "m-0")
+    s.run(90, step=5)
+    assert the_record(s).sentence == (
+        "m-0 is in no group any more, and its Node node-0 is gone: there is nothing left to reboot"
+    )
+    assert phase(s) is Phase.SUPERSEDED
+    assert s.gate().slots == ()
 
 
 def test_a_rebooted_machine_that_somebody_ended_in_its_probation_calls_no_person() -> None:
