@@ -46,6 +46,16 @@ CONCLUDED = (
     *("acknowledged", "acknowledgedMore", "recoveredAt", "nodeGoneSince", "release"),
 )
 """Fields of another node's record that whoever concludes it writes. All others stay as they are."""
+WAITED_FOR = ("version", "sentence", "history", "progress", "release", "nodeGoneSince", "recoveredAt")
+"""Those of one whose recovery has not begun, and does not end either: how long its agent was waited for, and
+the answer to who wants the node back."""
+FAULT = (
+    *("source", "type", "reason", "since", "machine", "bootID", "counter", "kind"),
+    *("latched", "cleared", "life", "quietSince", "treated", "handedOver"),
+)
+"""Of a fault, all but the words for people. These a record without room cuts."""
+FAULT_NAMES = ("source", "type", "reason", "machine")
+OPEN_PHASES = '["suspect", "waiting", "recovering", "proving"]'
 
 NODE_SPEC = ("configSource", "externalID", "podCIDR", "podCIDRs", "providerID")
 """All that a Node's spec has, but for the cordon and the taints."""
@@ -215,6 +225,12 @@ def at_most(**counts: int) -> list[str]:
 MAPS = ("words",)
 
 
+def faults_of(which: str, name: str, *fields: str) -> str:
+    """These fields of each fault in a list of the status."""
+    each = ", ".join(f"dyn(x.?{field})" for field in fields)
+    return f"{which}.?status.?{name}.orValue([]).map(x,\n[{each}])"
+
+
 def text_of(name: str, *fields: str) -> str:
     """How many characters these fields of a list's items have, together."""
     sizes = " + ".join(f'x.?{field}.orValue("").size()' for field in fields)
@@ -247,6 +263,23 @@ AS_DONE = [
     kept_or_gone("?intent.?token", '""'),
 ]
 """What was done, to which machine, and what the node bears."""
+FAULTS_KEPT = [
+    f"{faults_of('object', 'faults', *FAULT_NAMES)}.all(x, x in variables.faultsBefore)",
+    f"{faults_of('object', 'acknowledged', *FAULT_NAMES)}.all(x,\n"
+    "x in variables.faultsBefore || x in variables.acknowledgedBefore)",
+    f"(!(object.status.phase in {OPEN_PHASES})\n"
+    f"|| {faults_of('object', 'faults', *FAULT)}\n== {faults_of('oldObject', 'faults', *FAULT)})",
+    '(object.status.?bootID == oldObject.status.?bootID || oldObject.status.phase == "recovering")',
+]
+"""What is wrong with a node is its own agent's word. Whoever concludes remembers faults of the record as
+dealt with, drops some of a closed one that has no room, and reads a new boot as the proof of a call."""
+NOT_BEGUN = [
+    *fields_kept(*WAITED_FOR, "faults", "acknowledged", "machine", "ladder", "validate"),
+    f"{faults_of('object', 'acknowledged', *FAULT)}\n== {faults_of('oldObject', 'acknowledged', *FAULT)}",
+]
+BEFORE = tuple(
+    (f"{name}Before", faults_of("oldObject", name, *FAULT_NAMES), "") for name in ("faults", "acknowledged")
+)
 MY_NODE = ("mine", MINE, "")
 ON_MINE = 'this token is of a pod on \'" + variables.mine + "\'"'
 
@@ -319,8 +352,33 @@ def shape_of_records(who: str) -> tuple[Check, ...]:
         ),
         Check(RECORD_SIZE, f"{who} writes no record of a version or a size that no agent writes"),
         Check(
+            f'request.operation == "DELETE"\n|| !(object.status.phase in {OPEN_PHASES})\n'
+            "|| object.status.?faults.orValue([]).size() > 0",
+            f"{who} writes no open record that names no fault",
+            "Nobody could read it, and it would be held for ever.",
+        ),
+        Check(
             RECORD_KEPT,
             f"{who} changes no label of a record but its phase, no annotation, owner or finalizer",
+        ),
+    )
+
+
+def faults_kept(who: str, unless: str = "", whose: str = "") -> tuple[Check, Check]:
+    """That who concludes a record invents no fault, and writes nothing else before its recovery has begun.
+
+    Its own agent drains and replaces the node for what it finds there.
+    """
+    changes = f'request.operation != "UPDATE"\n|| {unless}'
+    return (
+        Check(
+            f"{changes}({both(*FAULTS_KEPT)})",
+            f"{who} writes no fault and no boot on a record{whose}",
+            "Its own agent drains and replaces the node for what it finds there.",
+        ),
+        Check(
+            f'{changes}!(object.status.phase in ["suspect", "waiting"])\n|| ({both(*NOT_BEGUN)})',
+            f"on a record{whose} whose recovery has not begun {who} writes how long it waited and why",
         ),
     )
 
@@ -435,12 +493,18 @@ RECORDS = Policy(
             "What was done, to which machine, and what the node bears: the words of its own agent.",
         ),
         *shape_of_records("an agent"),
+        *faults_kept(
+            "an agent",
+            '(variables.mine != "" && object.metadata.name == variables.mine)\n|| ',
+            " of another node",
+        ),
     ),
     (
         MY_NODE,
         ASKED,
         ENDED,
         CONCLUSIONS,
+        *BEFORE,
     ),
 )
 
@@ -617,8 +681,9 @@ CONCLUDER_RECORDS = Policy(
             "the concluder changes neither machine, attempt, remedy nor marks of a record",
         ),
         *shape_of_records("the concluder"),
+        *faults_kept("the concluder"),
     ),
-    (ASKED, ENDED, CONCLUSIONS),
+    (ASKED, ENDED, CONCLUSIONS, *BEFORE),
     account=CONCLUDER,
 )
 
@@ -801,8 +866,9 @@ POWER_RECORDS = replace(
             "the concluder changes neither machine nor remedy on a record, and none that is closed",
         ),
         *shape_of_records("the concluder"),
+        faults_kept("the concluder")[0],
     ),
-    variables=(ASKED,),
+    variables=(ASKED, *BEFORE),
 )
 """In the place of ``CONCLUDER_RECORDS``, by a patch: policies are added up, and that one would refuse it."""
 

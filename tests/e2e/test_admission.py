@@ -290,9 +290,70 @@ def test_a_stolen_token_writes_how_long_the_recovery_of_another_was_held_before_
         assert thief.site.plane.request("PUT", path, body=as_it_is).status == 200
         progress = {"accounted": "2026-01-01T00:00:00Z"}
         assert thief.changed(path, progress=progress).status == 200, phase
+        assert thief.changed(path, nodeGoneSince="2026-01-01T00:00:00Z").status == 200, phase
+        was = as_it_is["status"]
+        forged = {
+            "phaseSince": "2026-01-01T00:00:00Z",
+            "rungSince": "2026-01-01T00:00:00Z",
+            "intent": {**was["intent"], "state": "abandoned"},
+            "starts": [],
+            "scopes": ["another"],
+            "validation": {"job": "mine", "since": "2026-01-01T00:00:00Z"},
+            "replacementMachine": "another",
+            "acknowledgedMore": "abcdef",
+            "acknowledged": was["faults"],
+        }
+        for name, value in forged.items():
+            answer = thief.changed(path, **{name: value})
+            assert denied(answer), (phase, name)
+            assert "whose recovery has not begun" in answer.body["message"], (phase, name)
         assert denied(thief.changed(path, phase="recovering")), (
             f"{phase}: a recovery is begun by its own agent"
         )
+
+
+def test_a_stolen_token_writes_no_fault_on_the_record_of_another(thief: Thief) -> None:
+    """Its own agent would drain and replace the node for it."""
+    path, plane = f"{RECORDS}/{thief.other}", thief.site.plane
+    (fault,) = plane.get(path)["status"]["faults"]
+    forged = {**fault, "reason": "NeuronHasError_HBM_UNCORRECTABLE_ERROR"}
+    earlier = {**fault, "since": "2026-01-01T00:00:00Z"}
+    for phase in ("suspect", "waiting", "recovering", "proving", "handedOver"):
+        as_it_is = plane.get(path)
+        as_it_is["status"] |= {"phase": phase, "acknowledged": []}
+        assert plane.request("PUT", path, body=as_it_is).status == 200
+        made: list[dict[str, Any]] = [{"faults": [fault, forged]}, {"faults": [forged]}]
+        made += [{"acknowledged": [forged]}, {"phase": "handedOver", "faults": [forged]}]
+        made += [{"phase": "superseded", "acknowledged": [forged]}]
+        if phase != "handedOver":
+            made += [{"faults": [earlier]}, {"faults": [fault, fault]}]
+        if phase != "recovering":  # there a new boot is the proof of a call
+            made += [{"bootID": "another"}]
+        for status in made:
+            answer = thief.changed(path, **{"phase": phase, **status})
+            assert denied(answer), (phase, status)
+            assert "an agent writes no fault and no boot on a record of another" in answer.body["message"]
+        assert thief.changed(path, faults=[{**fault, "message": "cut"}]).status == 200, phase
+    assert thief.changed(path, phase="superseded", acknowledged=[fault]).status == 200
+
+
+def test_a_stolen_token_writes_no_open_record_without_a_fault(thief: Thief) -> None:
+    """No agent could read it, and it would be held for ever."""
+    plane = thief.site.plane
+    was = plane.get(f"{RECORDS}/{thief.other}")["status"]
+    own = {
+        "apiVersion": "noderecovery.dev/v1alpha1",
+        "kind": "NodeRecovery",
+        "metadata": {"name": thief.mine},
+    }
+    assert thief.asks("POST", RECORDS, {**own, "status": was}).status == 201
+    for node, phase in ((thief.mine, "suspect"), (thief.mine, "recovering"), (thief.other, "proving")):
+        answer = thief.changed(f"{RECORDS}/{node}", phase=phase, faults=[])
+        assert denied(answer), (node, phase)
+    assert plane.request("DELETE", f"{RECORDS}/{thief.mine}").status == 200
+    for faults in ([], None):
+        answer = thief.asks("POST", RECORDS, {**own, "status": {**was, "phase": "suspect", "faults": faults}})
+        assert denied(answer) or answer.status == 422, faults
 
 
 def test_a_stolen_token_releases_another_only_where_a_person_asked_for_it(thief: Thief) -> None:
@@ -371,9 +432,10 @@ def test_a_stolen_token_makes_no_record_of_another_but_one_that_is_lost(thief: T
     gate["status"] |= {"slots": [], "open": [queued]}
     assert plane.request("PUT", GATE, body=gate).status == 200
     assert made(thief.other, lost).status == 201, "it was deleted while it waited in the queue"
+    own = {**lost, "phase": "suspect", "faults": found["status"]["faults"]}
     for name, value in FOREIGN.items():
-        assert denied(made(thief.mine, {**lost, "phase": "suspect"}, **{name: value})), name
-    assert made(thief.mine, {**lost, "phase": "suspect"}).status == 201
+        assert denied(made(thief.mine, own, **{name: value})), name
+    assert made(thief.mine, own).status == 201
 
 
 def as_agents_write_it(node: str, at: str) -> Record:

@@ -24,6 +24,8 @@ RECORDS = "/apis/noderecovery.dev/v1alpha1/noderecoveries"
 GATES = "/apis/noderecovery.dev/v1alpha1/recoverygates"
 ENDS = {"recovered", "withdrawn", "superseded", "handedOver", "released", "lost"}
 IN_A_PERSONS_HANDS = {"handedOver", "lost"}
+WAITED_FOR = {"version", "sentence", "history", "progress", "release", "nodeGoneSince", "recoveredAt"}
+"""All that a peer writes on a record whose recovery has not begun, and does not end either."""
 FRUITLESS = {"abandoned", "refused", "notApplied"}
 Json = Mapping[str, Any]
 
@@ -142,6 +144,39 @@ def _concluded(before: Json | None, write: Any, where: str) -> None:
         kept -= {"attempt", "rung"}
     for field_ in sorted(kept):
         assert was.get(field_) == status.get(field_), f"{where}: a peer changed {field_}"
+    _faults_kept(was, status, where)
+    if now in {"suspect", "waiting"}:
+        words = {"faults", "acknowledged"}
+        for field_ in sorted({*was, *status} - WAITED_FOR - words):
+            same = was.get(field_) == status.get(field_) or not (field_ in was or status[field_])
+            assert same, f"{where}: a peer changed {field_} of a record that is {now}"
+
+
+def _faults_kept(was: Json, now: Json, where: str) -> None:
+    """A peer invents no fault, and forgets none while the record is open."""
+    named = {name: {_named_fault(f) for f in was.get(name) or []} for name in ("faults", "acknowledged")}
+    added = {_named_fault(f) for f in now.get("faults") or []} - named["faults"]
+    assert not added, f"{where}: a peer wrote the fault {added}"
+    known = named["faults"] | named["acknowledged"]
+    more = {_named_fault(f) for f in now.get("acknowledged") or []} - known
+    assert not more, f"{where}: a peer wrote that {more} was dealt with"
+    if now["phase"] not in ENDS:
+        assert _without_words(was, "faults") == _without_words(now, "faults"), (
+            f"{where}: a peer changed faults"
+        )
+    if now["phase"] in {"suspect", "waiting"}:
+        before, after = _without_words(was, "acknowledged"), _without_words(now, "acknowledged")
+        assert before == after, f"{where}: a peer changed what was dealt with"
+    if was["phase"] != "recovering":
+        assert was.get("bootID") == now.get("bootID"), f"{where}: a peer wrote a boot"
+
+
+def _named_fault(fault: Json) -> tuple[Any, ...]:
+    return tuple(fault.get(name) for name in ("source", "type", "reason", "machine"))
+
+
+def _without_words(status: Json, name: str) -> list[dict[str, Any]]:
+    return [{k: v for k, v in f.items() if k not in {"message", "device"}} for f in status.get(name) or []]
 
 
 def _node(world: Replay, before: Json | None, write: Any, where: str) -> None:
