@@ -303,8 +303,14 @@ NO_RELEASE = (
 NO_PAUSE = "(!has(object.spec) || (!has(object.spec.pause) && !has(object.spec.approved)))"
 GATE_MADE = on(
     "CREATE",
-    [*BARE, "!has(object.metadata.labels)", "object.?status.?slots.orValue([]).size() == 0", NO_PAUSE],
+    [
+        *BARE,
+        "!has(object.metadata.labels)",
+        f'(!has(object.status) || object.status.all(key,\nkey == "version" || object.status[key] {EMPTY}))',
+        NO_PAUSE,
+    ],
 )
+"""An agent makes it empty, and fills it from the records by its next write."""
 GATE_KEPT = on("UPDATE", [*metadata_kept(), *same("?spec.?pause", "?spec.?approved")])
 
 
@@ -389,7 +395,7 @@ def shape_of_gate(who: str) -> tuple[Check, ...]:
         Check('request.operation != "DELETE"', f"{who} does not delete the gate"),
         Check(
             GATE_MADE,
-            f"{who} makes the gate bare: without slots, pause, approval, label, annotation and owner",
+            f"{who} makes the gate empty: without places, pause, approval, label, annotation and owner",
         ),
         Check(GATE_SIZE, f"{who} writes no gate of a version or a size that no agent writes"),
         Check(

@@ -713,6 +713,19 @@ def test_a_gate_that_was_made_anew_is_filled_by_whoever_needs_it_first(thief: Th
     path = GATE.rpartition("/")[0]
     assert denied(thief.asks("POST", path, {**bare, "spec": {}, "status": status})), "made with a slot"
     bare_status = {**status, "slots": []}
+    at = theirs["since"]
+    queued = {"node": thief.other, "recordUID": theirs["recordUID"], "since": at}
+    for more in (
+        {"open": [queued]},
+        {"stamp": "another"},
+        {"starts": [{"at": at, "node": "n", "machine": "m", "reason": "r"}]},
+        {"replacementsClaimed": [{"machine": "m", "insteadOf": "n"}]},
+        {"lastStart": at},
+        {"census": {"at": at, "population": 1, "sick": [thief.other]}},
+    ):
+        made = thief.asks("POST", path, {**bare, "spec": {}, "status": {**bare_status, **more}})
+        assert denied(made), more
+        assert "an agent makes the gate empty" in made.body["message"]
     for name, value in FOREIGN.items():
         metadata = {"name": "fleet", name: value}
         made = thief.asks("POST", path, {**bare, "metadata": metadata, "spec": {}, "status": bare_status})
