@@ -405,6 +405,21 @@ def shape_of_gate(who: str) -> tuple[Check, ...]:
     )
 
 
+def shape_of_report(who: str) -> tuple[Check, ...]:
+    """What holds for every write to the RecoveryReport by ``who``. Nothing is decided by what it says."""
+    return (
+        Check('request.operation != "DELETE"', f"{who} does not delete the report"),
+        Check(
+            on("CREATE", [*BARE, "!has(object.metadata.labels)"]),
+            f"{who} makes the report without label, annotation, owner and finalizer",
+        ),
+        Check(
+            on("UPDATE", metadata_kept()),
+            f"{who} changes no label, annotation, owner or finalizer of the report",
+        ),
+    )
+
+
 def shape_of_leases(who: str) -> tuple[Check, ...]:
     """What holds for every Lease that ``who`` writes."""
     return (
@@ -599,6 +614,19 @@ GATE = Policy(
     ),
 )
 
+REPORT = Policy(
+    "node-recovery-report",
+    (("noderecovery.dev", "recoveryreports", "CREATE, UPDATE, DELETE"),),
+    (
+        *shape_of_report("an agent"),
+        Check(
+            'request.operation == "DELETE" || variables.mine != ""',
+            "the token of an agent must name its pod's node",
+        ),
+    ),
+    (MY_NODE,),
+)
+
 LEASES = Policy(
     "node-recovery-leases",
     (("coordination.k8s.io", "leases", "CREATE, UPDATE, DELETE"),),
@@ -758,6 +786,11 @@ FLEETS = tuple(
             "node-recovery-fleet-gate",
             (("noderecovery.dev", "recoverygates", "CREATE, UPDATE, DELETE"),),
             shape_of_gate("the controller"),
+        ),
+        Policy(
+            "node-recovery-fleet-report",
+            (("noderecovery.dev", "recoveryreports", "CREATE, UPDATE, DELETE"),),
+            shape_of_report("the controller"),
         ),
         Policy(
             "node-recovery-fleet-leases",
@@ -1156,6 +1189,7 @@ def rendered() -> dict[Path, str]:
             RECORDS,
             LOST,
             GATE,
+            REPORT,
             LEASES,
             CLAIMS,
             EVICTIONS,

@@ -34,6 +34,7 @@ from recovery.units import parse_moment
 MERGE = "application/merge-patch+json"
 CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+REPORTS = "/apis/noderecovery.dev/v1alpha1/recoveryreports"
 CORDON = {"spec": {"unschedulable": True}}
 BINDING = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 
@@ -555,6 +556,28 @@ def test_a_stolen_token_has_nobody_delete_for_it_and_holds_nothing_up(thief: Thi
         assert denied(thief.asks("POST", LEASES, lease)), name
 
 
+def test_a_stolen_token_holds_nothing_up_by_the_report(thief: Thief) -> None:
+    """With a finalizer on it, nobody could delete its CRD. What it says, any agent may write."""
+    plane, found = thief.site.plane, f"{REPORTS}/fleet"
+    plane.request("DELETE", found)
+    report = {"apiVersion": "noderecovery.dev/v1alpha1", "kind": "RecoveryReport"}
+    for name, value in FOREIGN.items():
+        made = thief.asks("POST", REPORTS, {**report, "metadata": {"name": "fleet", name: value}})
+        assert denied(made), name
+        assert "an agent makes the report without" in made.body["message"]
+    assert thief.asks("POST", REPORTS, {**report, "metadata": {"name": "other"}}).status == 422
+    body = {**report, "metadata": {"name": "fleet"}, "status": {"version": 1}}
+    assert thief.asks("POST", REPORTS, body).status == 201
+    for name, value in FOREIGN.items():
+        was = plane.get(found)
+        was["metadata"][name] = value
+        assert denied(thief.asks("PUT", found, was)), name
+    assert thief.changed(found, since="2026-01-01T00:00:00Z").status == 200
+    for path in (found, REPORTS):
+        assert denied(thief.asks("DELETE", path)), path
+    assert plane.request("DELETE", found).status == 200
+
+
 def test_of_its_own_node_a_stolen_token_changes_what_an_agent_changes(thief: Thief) -> None:
     node, plane = f"/api/v1/nodes/{thief.mine}", thief.site.plane
     theirs = {"key": "example.com/theirs", "effect": "NoSchedule"}
@@ -814,5 +837,5 @@ def test_the_expressions_of_the_policies_pass_the_servers_own_check_of_types(rob
     def checked() -> list[Any]:
         return [p["status"].get("typeChecking") for p in site.plane.get(path)["items"] if "status" in p]
 
-    site.plane.until("all are checked", lambda: len(checked()) == 13 and None not in checked())
+    site.plane.until("all are checked", lambda: len(checked()) == 14 and None not in checked())
     assert [c for c in checked() if c.get("expressionWarnings")] == []

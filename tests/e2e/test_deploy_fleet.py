@@ -227,7 +227,7 @@ def test_the_policies_bind_the_controllers_account_wherever_it_is(tools: Tools) 
         for d in found
         if d["kind"] == "ValidatingAdmissionPolicy" and d["metadata"]["name"] != "node-recovery-detector"
     ]
-    assert len(policies) == 7
+    assert len(policies) == 8
     for policy in policies:
         (condition,) = policy["spec"]["matchConditions"]
         account = f"system:serviceaccount:apart:{CONTROLLER}"
