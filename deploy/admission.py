@@ -661,6 +661,11 @@ EVICT = f"{OURS}/evict"
 # What a drain knows a fence by: recovery/kube/transport.py.
 FENCED = '"namespace " + request.namespace + " is fenced: '
 
+CONCLUDERS_PLACE = Check(
+    f'request.namespace != "{CONCLUDER}"',
+    f'{FENCED}the concluder runs there"',
+    "By its name as well: a namespace that the chart did not make may lack the label.",
+)
 EVICTIONS = Policy(
     "node-recovery-evictions",
     (("", "pods/eviction", "CREATE"),),
@@ -678,6 +683,7 @@ EVICTIONS = Policy(
             "an agent leaves each pod the grace period that the pod itself asks for",
             "With a short one a training job loses what it has not saved; with 0 it is killed.",
         ),
+        CONCLUDERS_PLACE,
     ),
     why="Whoever may drain could otherwise evict what stands in a thief's way, the concluder among it, onto a"
     " node of his own. What people want left alone they label: kubectl label namespace NAME"
@@ -813,7 +819,7 @@ FLEETS = tuple(
                 ),
             ),
         ),
-        replace(EVICTIONS, name="node-recovery-fleet-evictions"),
+        replace(EVICTIONS, name="node-recovery-fleet-evictions", checks=EVICTIONS.checks[:-1]),
     )
 )
 """It works for all nodes, so its token may do to each what an agent's may do to its own."""

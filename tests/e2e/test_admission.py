@@ -222,6 +222,29 @@ def test_a_stolen_token_evicts_neither_the_concluder_nor_what_is_fenced(evictabl
         assert evicts(evictable, namespace).status == 201, "as kubectl drain does"
 
 
+def test_a_stolen_token_does_not_evict_the_concluder_from_a_namespace_without_the_label(
+    evictable: Thief,
+) -> None:
+    plane, path = evictable.site.plane, f"{NAMESPACES}/{CONCLUDER}"
+
+    def labelled(value: str | None) -> None:
+        patch = {"metadata": {"labels": {"noderecovery.dev/evict": value}}}
+        assert plane.request("PATCH", path, body=patch, content_type=MERGE).status == 200
+
+    def why() -> str:
+        answer = evicts(evictable, CONCLUDER, dry=True)
+        assert denied(answer), answer.body
+        return str(answer.body["message"])
+
+    fenced = f"namespace {CONCLUDER} is fenced: the concluder runs there"
+    labelled(None)
+    try:
+        plane.until("the label is gone", lambda: fenced in why())
+    finally:
+        labelled("never")
+        plane.until("the label is there", lambda: "its label" in why())
+
+
 def test_a_stolen_token_takes_no_pod_its_time_to_end(evictable: Thief) -> None:
     for seconds in (0, 1, 30):
         answer = evicts(evictable, "default", gracePeriodSeconds=seconds)

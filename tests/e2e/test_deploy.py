@@ -910,6 +910,19 @@ def test_another_namespace_for_the_concluder_moves_all_that_is_its_own(tools: To
     assert policies.count(f"system:serviceaccount:apart:{CONCLUDER}") == 4
 
 
+def test_the_concluders_namespace_is_fenced_by_its_name_where_the_chart_does_not_make_it(
+    tools: Tools,
+) -> None:
+    """Its label is the chart's only where the namespace is."""
+    for namespace in ("apart", CONCLUDER):
+        found = tools.template(
+            f"concluder: {{namespace: {namespace}, createNamespace: false}}\nadmissionPolicies: true"
+        )
+        policy = one(found, "ValidatingAdmissionPolicy", "node-recovery-evictions")
+        fences = [check["expression"] for check in policy["spec"]["validations"]]
+        assert f'request.namespace != "{namespace}"' in fences
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
