@@ -599,6 +599,30 @@ def test_the_agents_rights_are_those_of_deploy_rbac_however_it_is_installed(tool
 # ---------------------------------------------------------------- the chart's own
 
 
+@pytest.mark.parametrize("name", ["777", "1e5"])
+@pytest.mark.parametrize("values", [*CASES.values(), FLEET], ids=[*CASES, "fleet"])
+def test_a_release_a_namespace_and_an_account_may_have_a_name_that_yaml_takes_for_something_else(
+    tools: Tools, values: str, name: str
+) -> None:
+    file = tools.folder / "values.yaml"
+    file.write_text(values)
+    own = ("--set-string", f"serviceAccount.name={name},npd.name={name},webhook.secretName={name}")
+    place = ("--namespace", name, *IMAGE, *LATER, *own)
+    found = documents(tools.helm("template", name, CHART, *place, "-f", file))
+    for document in found:
+        kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+        assert document["metadata"]["labels"].get("app.kubernetes.io/instance", name) == name
+
+
+def test_a_policy_may_begin_with_a_line_that_is_indented(tools: Tools) -> None:
+    text = "    # ours\nlimits: {budget: 1}\nrules: []\n"
+    file = tools.folder / "policy.yaml"
+    file.write_text(text)
+    found = tools.template("{}", "--set-file", f"policy={file}")
+    maps = [d for d in found if d["metadata"]["name"] == "node-recovery-policy"]
+    assert [d["data"]["policy.yaml"] for d in maps] == [text, text]
+
+
 def test_turning_the_switch_starts_every_pod_again(tools: Tools) -> None:
     off, on = tools.template("{}"), tools.template("settings: {ENABLE_RECOVERY: true}")
     assert settings_of(on)["ENABLE_RECOVERY"] == "true"
@@ -702,6 +726,14 @@ def test_a_privileged_detector_gets_no_token_for_azure(tools: Tools, values: str
     skipped = template["metadata"]["annotations"]["azure.workload.identity/skip-containers"]
     privileged = [c["name"] for c in template["spec"]["containers"] if c["securityContext"].get("privileged")]
     assert privileged == [skipped]
+
+
+def test_who_is_no_azure_client_in_a_pod_can_be_said_once(tools: Tools) -> None:
+    """The same key twice is refused by some parsers, and for others one of the two counts."""
+    skip = "azure.workload.identity/skip-containers"
+    found = tools.template(f"{VMSS}podAnnotations: {{{skip}: node-problem-detector;mine}}\n")
+    (agents,) = [d for d in found if d["kind"] == "DaemonSet"]
+    assert agents["spec"]["template"]["metadata"]["annotations"][skip] == "node-problem-detector;mine"
 
 
 @pytest.mark.parametrize("over", ["eks-neuron", "eks-gpu"])
@@ -944,6 +976,30 @@ def test_the_concluders_namespace_is_fenced_by_its_name_where_the_chart_does_not
             "sidecar: {extraEnv: [{name: ENABLE_RECOVERY, value: 'true'}]}",
             "sidecar.extraEnv: ENABLE_RECOVERY must be the same in every pod, and the chart grants rights "
             "by it. Set settings.ENABLE_RECOVERY instead",
+        ),
+        *(
+            (
+                f"sidecar: {{extraEnv: [{{name: {name}, value: a}}]}}",
+                f"sidecar.extraEnv: {name} is set by the chart, or its probes rely on it. Leave it out",
+            )
+            for name in ("NODE_NAME", "NPD_TOKEN_DIR", "RECOVERY_MODE", "METRICS_ADDRESS")
+        ),
+        (
+            "sidecar: {extraEnv: [{name: NPD_METRICS_URL, value: a}]}\nnpd: {onNode: true, neuron: false}",
+            "sidecar.extraEnv: NPD_METRICS_URL is set by the chart with npd.onNode=true. Leave it out, or "
+            "set settings.NPD_METRICS_URL",
+        ),
+        *(
+            (
+                f"podAnnotations: {{{name}: a}}",
+                f"podAnnotations: {name} is the chart's own annotation, by which pods are started again",
+            )
+            for name in ("checksum/settings", "checksum/config")
+        ),
+        (
+            "serviceAccount: {name: node-recovery-uninstall}",
+            "serviceAccount.name: node-recovery-uninstall is the account of the uninstall hook, which is "
+            "made and deleted with it. Choose another name",
         ),
         ("enableRecovery: true", "additional properties 'enableRecovery' not allowed"),
         ("npd: {maxUnavailable: 0}", "at '/npd/maxUnavailable': minimum: got 0, want 1"),

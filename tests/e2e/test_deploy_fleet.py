@@ -427,6 +427,14 @@ def test_a_policy_whose_alerts_can_be_asked_for_or_that_names_none_is_rendered(
             "mode: fleet\nsettings: {PROMETHEUS_URL: 'http://prometheus/'}",
             "settings.PROMETHEUS_URL: prometheus is a name that only the cluster's own DNS knows",
         ),
+        *(
+            (
+                f"mode: fleet\nsettings: {{{name}_URL: 'https://u:p@server.example.com'}}",
+                f"settings.{name}_URL: expected a URL without a user name and a password. "
+                f"settings.{name}_TOKEN_FILE is for credentials",
+            )
+            for name in ("PROMETHEUS", "LOKI")
+        ),
         (
             "mode: fleet\nnpd: {neuron: false}",
             "npd: node-problem-detector has nothing to watch. Set npd.neuron, npd.gpu, npd.logMonitors or "

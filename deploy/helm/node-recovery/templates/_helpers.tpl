@@ -1,6 +1,6 @@
 {{- define "node-recovery.labels" -}}
 app.kubernetes.io/name: node-recovery
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
@@ -112,7 +112,7 @@ azure.workload.identity/use: "true"
 image: {{ include "node-recovery.image" . }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 envFrom:
-  - configMapRef: {name: {{ .Release.Name }}}
+  - configMapRef: {name: {{ .Release.Name | quote }}}
 ports:
   - {name: metrics, containerPort: 9108}
 startupProbe:
@@ -237,7 +237,7 @@ resources:
 
 {{- define "node-recovery.webhookVolume" -}}
 name: webhook
-secret: {secretName: {{ .Values.webhook.secretName }}, optional: true}
+secret: {secretName: {{ .Values.webhook.secretName | quote }}, optional: true}
 {{- end }}
 
 {{- define "node-recovery.policyVolume" -}}
