@@ -274,9 +274,17 @@ FAULTS_KEPT = [
 """What is wrong with a node is its own agent's word. Whoever concludes remembers faults of the record as
 dealt with, drops some of a closed one that has no room, and reads a new boot as the proof of a call."""
 NOT_BEGUN = [
-    *fields_kept(*WAITED_FOR, "faults", "acknowledged", "machine", "ladder", "validate"),
-    f"{faults_of('object', 'acknowledged', *FAULT)}\n== {faults_of('oldObject', 'acknowledged', *FAULT)}",
+    *fields_kept(
+        *(*WAITED_FOR, "faults", "acknowledged", "acknowledgedMore", "starts"),
+        *("machine", "ladder", "validate"),
+    ),
+    f"{faults_of('object', 'acknowledged', *FAULT)}.all(x,\n"
+    f"x in {faults_of('oldObject', 'acknowledged', *FAULT)})",
+    "(object.status.?acknowledgedMore == oldObject.status.?acknowledgedMore\n"
+    "|| object.status.?acknowledged.orValue([]).size() < oldObject.status.?acknowledged.orValue([]).size())",
+    "object.status.?starts.orValue([]).all(x, x in oldObject.status.?starts.orValue([]))",
 ]
+"""A record that has no room for one more line keeps of what was dealt with a digest, and fewer starts."""
 BEFORE = tuple(
     (f"{name}Before", faults_of("oldObject", name, *FAULT_NAMES), "") for name in ("faults", "acknowledged")
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -23,12 +24,28 @@ from recovery.clock import SystemClock
 from recovery.config.policy_file import parse_policy
 from recovery.console.doctor import fences
 from recovery.console.doctor.api import DoctorApi
+from recovery.decide.endings import close
+from recovery.decide.history import HistoryEvent, note
+from recovery.decide.lifecycle import Event
 from recovery.decide.marks import disown_patch, mark_patch, unmark_patch
 from recovery.errors import Fenced
 from recovery.kube.transport import Response, api_error
 from recovery.kube.views import node_view
-from recovery.model import CORDONED_BY, PHASE_LABEL, TAINTED, Machine, Marks, NodeView, Phase, Record, Taint
-from recovery.store.record_codec import encode
+from recovery.model import (
+    CORDONED_BY,
+    PHASE_LABEL,
+    TAINTED,
+    Cause,
+    Held,
+    Machine,
+    Marks,
+    NodeView,
+    Phase,
+    Record,
+    Start,
+    Taint,
+)
+from recovery.store.record_codec import decode, encode
 from recovery.units import parse_moment
 
 MERGE = "application/merge-patch+json"
@@ -320,7 +337,7 @@ def test_a_stolen_token_writes_how_long_the_recovery_of_another_was_held_before_
             "phaseSince": "2026-01-01T00:00:00Z",
             "rungSince": "2026-01-01T00:00:00Z",
             "intent": {**was["intent"], "state": "abandoned"},
-            "starts": [],
+            "starts": [{"at": "2026-01-01T00:00:00Z", "machine": "m", "reason": "r"}],
             "scopes": ["another"],
             "validation": {"job": "mine", "since": "2026-01-01T00:00:00Z"},
             "replacementMachine": "another",
@@ -359,6 +376,37 @@ def test_a_stolen_token_writes_no_fault_on_the_record_of_another(thief: Thief) -
             assert "an agent writes no fault and no boot on a record of another" in answer.body["message"]
         assert thief.changed(path, faults=[{**fault, "message": "cut"}]).status == 200, phase
     assert thief.changed(path, phase="superseded", acknowledged=[fault]).status == 200
+
+
+def test_a_peer_concludes_the_largest_record_that_agents_write(thief: Thief) -> None:
+    """A policy that costs too much refuses everybody. A record without room keeps less with each line."""
+    path, plane = f"{RECORDS}/{thief.other}", thief.site.plane
+    found = decode(plane.get(path))
+    many = [replace(found.faults[0], reason=f"Reason{i}", message="x" * 100) for i in range(20)]
+    known = [replace(found.faults[0], reason=f"Earlier{i}", message="x" * 100) for i in range(20)]
+    start = Start(found.phase_since, found.machine.id, "x" * 100, "g", ("serial",) * 4)
+    ends = {Phase.WAITING: Event.OTHER_MACHINE, Phase.PROVING: Event.PROVED, Phase.SUSPECT: Event.GAVE_UP}
+    for phase, end in ends.items():
+        was = plane.get(path)
+        lists = {"faults": tuple(many), "acknowledged": tuple(known), "starts": (start,) * 50}
+        made = replace(found, phase=phase, acknowledged_more="", **lists)
+        body = encode(made, was)
+        body["metadata"] |= {key: was["metadata"][key] for key in ("resourceVersion", "uid")}
+        answer = plane.request("PUT", path, body=body)
+        assert answer.status == 200, answer.body
+        as_it_was = decode(answer.body)
+        now = found.phase_since + timedelta(minutes=20)
+        for minutes in range(1, 16):  # many more than ever would be written
+            held = (Held(Cause.AGENT, timedelta(minutes=minutes)), Held(Cause.PAUSE, timedelta(minutes=1)))
+            now += timedelta(minutes=1)
+            waited = replace(as_it_was.progress, held=held[: 1 + minutes // 8], accounted=now)
+            noted = note(replace(as_it_was, progress=waited), now, HistoryEvent.TAKEN_BACK, "x" * 600)
+            answer = thief.asks("PUT", path, encode(noted, answer.body))
+            assert answer.status == 200, (phase, minutes, answer.body)
+            as_it_was = decode(answer.body)
+        closed = close(as_it_was, now, end, "nobody looks after it")
+        answer = thief.asks("PUT", path, encode(closed, answer.body))
+        assert answer.status == 200, (phase, answer.body)
 
 
 def test_a_stolen_token_writes_no_open_record_without_a_fault(thief: Thief) -> None:
