@@ -183,9 +183,12 @@ def held_as_counted(s: Situation) -> bool:
 
 def _on_the_rung(s: Situation, r: Record) -> Iterator[Need]:
     rung = r.step
-    if s.gate is not None and s.gate.slot_of(r.node, r.uid) is None:
-        yield Counted(CENSUS_AGE)  # it was lost, and is put back only if there is a place
-    if rung is None or rung.do is Step.NOTIFY:
+    if rung is None:
+        return
+    untouched = r.rung_since is None and not r.marks and not r.progress.acted
+    if untouched and s.gate is not None and s.gate.slot_of(r.node, r.uid) is None:
+        yield Counted(CENSUS_AGE)  # the slot was lost, and is put back only if there is a place
+    if rung.do is Step.NOTIFY:
         return
     if rung.do is Step.DRAIN and r.rung_since is not None and s.role is Role.OWNER:
         yield PodsLeft()

@@ -81,6 +81,7 @@ LATELY = Counted(MINUTE, known=True)
 AHEAD = Line("node-9", "record-9", NOW - MINUTE)
 MADE: dict[str, Any] = {"s_gate": None}
 EMPTIED: dict[str, Any] = {"s_gate": gate(stamp="")}
+NOTIFIES = (Rung(Step.NOTIFY, MINUTE),)
 ON_REPLACE: dict[str, Any] = {"rung": 1, "rung_since": NOW}
 IN_FLIGHT: dict[str, Any] = {"rung": 1, "intent": intent()}
 PHASES_OPEN = [phase for phase in Phase if phase.open]
@@ -175,7 +176,8 @@ ROWS: dict[str, tuple[Situation, list[Need]]] = {
         of(Phase.RECOVERING, ladder=REBOOTS, **ON_REPLACE, s_provider=POWERED),
         [ClaimsByEvent(), COUNT],
     ),
-    "notify": (of(Phase.RECOVERING, ladder=(Rung(Step.NOTIFY, MINUTE),)), [ClaimsByEvent()]),
+    "notify": (of(Phase.RECOVERING, ladder=NOTIFIES, s_gate=gate(slots=(slot(),))), [ClaimsByEvent()]),
+    "notify, and its slot was lost": (of(Phase.RECOVERING, ladder=NOTIFIES), [ClaimsByEvent(), COUNT]),
     "past its ladder": (of(Phase.RECOVERING, rung=2), [ClaimsByEvent()]),
     # After a call
     "a call under way": (of(Phase.RECOVERING, **IN_FLIGHT), [Progressed()]),

@@ -1151,7 +1151,7 @@ CLOSED: dict[str, Row] = {
         situation(record=record(Phase.RECOVERED, acknowledged=(fault(),)), gate=gate(open=())),
         "leave",
         "leave",
-        "healthy",
+        f"no new problem: {DMA} was dealt with before",
     ),
     "lost": (
         situation(record=record(Phase.LOST, faults=()), gate=gate(open=())),
