@@ -54,6 +54,8 @@ FAULT = (
     *("latched", "cleared", "life", "quietSince", "treated", "handedOver"),
 )
 """Of a fault, all but the words for people. These a record without room cuts."""
+START = ("at", "machine", "reason", "group", "replacement")
+"""Of a start, all but the serial numbers of the machine's parts."""
 FAULT_NAMES = ("source", "type", "reason", "machine")
 OPEN_PHASES = '["suspect", "waiting", "recovering", "proving"]'
 
@@ -281,12 +283,19 @@ NOT_BEGUN = [
     f"{faults_of('object', 'acknowledged', *FAULT)}.all(x,\n"
     f"x in {faults_of('oldObject', 'acknowledged', *FAULT)})",
     "(object.status.?acknowledgedMore == oldObject.status.?acknowledgedMore\n"
+    '|| object.status.?acknowledgedMore.orValue("").size()\n'
+    '< oldObject.status.?acknowledgedMore.orValue("").size()\n'
     "|| object.status.?acknowledged.orValue([]).size() < oldObject.status.?acknowledged.orValue([]).size())",
-    "object.status.?starts.orValue([]).all(x, x in oldObject.status.?starts.orValue([]))",
+    f"{faults_of('object', 'starts', *START)}.all(x, x in variables.startsBefore)",
 ]
-"""A record that has no room for one more line keeps of what was dealt with a digest, and fewer starts."""
-BEFORE = tuple(
-    (f"{name}Before", faults_of("oldObject", name, *FAULT_NAMES), "") for name in ("faults", "acknowledged")
+"""A record that has no room for one more line keeps of what was dealt with a digest, fewer starts, and fewer
+serial numbers of each."""
+BEFORE = (
+    *(
+        (f"{name}Before", faults_of("oldObject", name, *FAULT_NAMES), "")
+        for name in ("faults", "acknowledged")
+    ),
+    ("startsBefore", faults_of("oldObject", "starts", *START), ""),
 )
 MY_NODE = ("mine", MINE, "")
 ON_MINE = 'this token is of a pod on \'" + variables.mine + "\'"'

@@ -86,7 +86,8 @@ class ApiTime:
         with self._lock:
             self._answers.append(answer)
             held, self._believed = self._believed, self.weighed(self._believed)
-            if held is not None and abs(self._believed - held) > self.FAR:
+            settled = len(self._answers) > self.FIRST_ANSWERS  # else the first belief was wrong, and no clock
+            if held is not None and settled and abs(self._believed - held) > self.FAR:
                 passed = timedelta(seconds=mono)
                 self._steps.append((held + passed, self._believed + passed))
             self._note_outlier(answer - self._believed, mono)

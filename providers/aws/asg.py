@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from providers.aws import lookup
-from providers.aws.group import Group, Member, may_succeed, no_launch
+from providers.aws.group import Activity, Group, Member, may_succeed, no_launch
 from providers.aws.identity import identify, own_region
 from providers.aws.outcome import ACCEPTED, reboot_outcome, replace_outcome
 from providers.aws.session import AwsSession, Limits
@@ -160,9 +160,9 @@ class AwsProvider:
             end = f"{not_before:%H:%M:%SZ}"
             not_yet = f"{machine} is inside the grace period of group {group.name} until {end}"
         now = self._clock.now()
-        lately = self._shared.lately(name, machine.route.get("region", ""))
-        failed = None if adopt else no_launch(lately, now)
-        fresh = may_succeed(machine.id, group, lately) if adopt else frozenset()
+        where = machine.route.get("region", "")
+        failed = None if adopt else no_launch(self._shared.lately(name, where), now)
+        fresh = may_succeed(machine.id, group, self._history(machine, group)) if adopt else frozenset()
         return Preflight(
             _reference(machine, Step.REPLACE, group, now, adopted=bool(adopt), fresh=fresh),
             group.name,
@@ -174,6 +174,12 @@ class AwsProvider:
             cannot_launch=f"group {group.name} {failed}" if failed else "",
             loses_one=failed is not None and not failed.own_place and not group.launches_first,
         )
+
+    def _history(self, machine: Machine, group: Group) -> tuple[Activity, ...]:
+        """What the group did, as AWS says now and not half a minute ago. Nothing where it does not answer."""
+        with contextlib.suppress(Refused, Retry):
+            return lookup.activities(self._session, group.name, machine.route.get("region", ""))
+        return ()
 
     def _in_none(self, machine: Machine) -> Refused | Retry:
         """Auto Scaling's answers differ for moments, so EC2 is asked as well before a person is."""

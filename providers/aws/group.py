@@ -196,8 +196,6 @@ _LAUNCHES = ("Launching a new EC2 instance", "Launching a new EC2 instance from 
 """How the history begins what it says of an instance that is put into service. What is launched *into* a warm
 pool is not put into service."""
 
-_BACK = "Moving EC2 instance out of Standby"
-
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -254,22 +252,24 @@ def _launched_at(instances: Sequence[str], activities: Sequence[Activity]) -> di
 
 
 def may_succeed(instance: str, group: Group, activities: Sequence[Activity]) -> frozenset[str]:
-    """Members that may take the place of ``instance``, which somebody else has begun to end: those that do
-    not serve yet, and those that were launched after its end began.
+    """Members that may take the place of ``instance``, which somebody else has begun to end: those that are
+    being launched, and those that were launched after its end began.
 
-    None that has served before (law 11): one that comes back from standby is Pending as well.
+    None that has served before (law 11). What comes back from standby, or is attached, is Pending, too: the
+    newest line about a member has to be its launch, and without the history nobody may.
     """
-    back = [a.description for a in activities if a.description.startswith(_BACK)]
-    starting = {
-        m.id
-        for m in group.members
-        if m.lifecycle.startswith("Pending") and not any(m.id in told for told in back)
-    }
+    launched = _launched_at([m.id for m in group.members if _is_new(m.id, activities)], activities)
+    starting = {m.id for m in group.members if m.lifecycle.startswith("Pending") and m.id in launched}
     ended = termination_of(instance, activities)
     if ended is None or ended.start == _LONG_AGO:
         return frozenset(starting)
-    launched = _launched_at(group.ids, activities)
     return frozenset(starting | {x for x, at in launched.items() if at >= ended.start})
+
+
+def _is_new(instance: str, activities: Sequence[Activity]) -> bool:
+    """Whether the newest of ``activities`` that names ``instance`` is its launch."""
+    words = next((a.description for a in activities if instance in a.description), "")
+    return words.startswith(tuple(f"{launch}: {instance}" for launch in _LAUNCHES))
 
 
 def launch_trouble(activities: Sequence[Activity], since: datetime) -> str:

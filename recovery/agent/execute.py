@@ -61,6 +61,7 @@ from recovery.errors import (
     NotFound,
     Refused,
     Retry,
+    TooManyRequests,
     Undecodable,
 )
 from recovery.model import OUT_OF_SERVICE, Marks, Phase, Record, Taint
@@ -371,7 +372,7 @@ class Executor:
         """
         try:
             self._w.cluster.patch_node(s.node_name, patch)
-        except (ApiUnavailable, Conflict):
+        except (ApiUnavailable, Conflict, TooManyRequests):
             raise
         except ApiError as error:
             if not taints:

@@ -46,7 +46,16 @@ from recovery.decide.situation import (
     ValidationJob,
     WitnessAsked,
 )
-from recovery.errors import ApiError, ApiUnavailable, NotFound, Refused, Retry, SettingsError, Undecodable
+from recovery.errors import (
+    ApiError,
+    ApiUnavailable,
+    NotFound,
+    Refused,
+    Retry,
+    SettingsError,
+    TooManyRequests,
+    Undecodable,
+)
 from recovery.kube.paging import folded
 from recovery.model import (
     Census,
@@ -75,6 +84,8 @@ TELLS_AFTER = 5
 NODES_A_SECOND = 500
 """All Nodes are listed to find the one that a new machine became. The pause before the next list grows with
 their number: ten seconds for 5,000 Nodes."""
+PODS_BLIND = 300.0
+"""Seconds for which a list of pods may not be answered, while all else is, without being told of as such."""
 EVENTS_AGE = 30.0
 """Seconds for which other remediators' Events on a node are not read again; before a destructive call they
 always are."""
@@ -195,9 +206,16 @@ class Fetcher:
         most, now = s.policy.drain.evictions_per_second, self._w.clock.monotonic()
         free = memory.evictions_free(most, now) if evicting else s.evictions_free
         try:
-            return replace(s, pods=self._w.cluster.list_pods(r.node), evictions_free=free)
+            pods = self._w.cluster.list_pods(r.node)
+            memory.pods_blind_since = None
+            return replace(s, pods=pods, evictions_free=free)
         except ApiError as error:
-            if not evicting and (r.phase is not Phase.WAITING or isinstance(error, ApiUnavailable)):
+            memory.pods_blind_since = memory.pods_blind_since or now
+            # An API server that is busy or away is asked again. It is no end of the drain, but where all else
+            # is answered for long: one pod that cannot be decoded is enough for that.
+            away = isinstance(error, ApiUnavailable) and now - memory.pods_blind_since < PODS_BLIND
+            busy = isinstance(error, TooManyRequests)
+            if away or busy or not (evicting or r.phase is Phase.WAITING):
                 raise
             return replace(s, pods_problem=f"they cannot be listed: {error.reason}")
 

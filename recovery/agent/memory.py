@@ -147,6 +147,7 @@ class Memory:
     take_back_asked: Asked = Asked()
     take_back_refused: tuple[str, str] = ("", "")  # which requests, and why they cannot be taken back
     version: str = ""  # of the record, when it was last read
+    pods_blind_since: float | None = None  # since when the node's pods cannot be listed
     ahead: tuple[str, float] | None = None  # its version with moments in the future, and since when
     open_at: datetime | None = None  # see ``Situation``
     holds: Holds = field(default_factory=Holds)

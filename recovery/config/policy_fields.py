@@ -361,8 +361,10 @@ def _keys(
 
 
 def _annotations(found: dict[str, str]) -> dict[str, str]:
-    """The API server refuses others, and a pod that cannot be annotated is not evicted."""
-    return _keys(found, of="annotations", such="example.com/leave-by")
+    """The API server refuses others, and a pod that cannot be annotated is not evicted. It looks at a key's
+    lower case."""
+    _keys({key.lower(): value for key, value in found.items()}, of="annotations", such="example.com/leave-by")
+    return found
 
 
 def _quoted(words: list[str]) -> str:
@@ -515,4 +517,5 @@ SomeLabels = Annotated[
     at_least_one("at least one label"),
     WithJsonSchema({**_KEYS_SCHEMA, "minProperties": 1}),
 ]
-Annotations = Annotated[dict[str, Text], AfterValidator(_annotations), WithJsonSchema(_KEYS_SCHEMA)]
+_ANNOTATIONS_SCHEMA = {k: v for k, v in _KEYS_SCHEMA.items() if k != "propertyNames"}
+Annotations = Annotated[dict[str, Text], AfterValidator(_annotations), WithJsonSchema(_ANNOTATIONS_SCHEMA)]

@@ -65,10 +65,14 @@ def confirmed_at(record: Record) -> datetime | None:
     return min(lines[-1], started) if lines else started
 
 
+GOES_ON = (HistoryEvent.SUSPECT, HistoryEvent.STARTED, HistoryEvent.RUNG)
+"""After one of these lines nothing of before holds a recovery, as far as its record says."""
+
+
 def told(record: Record, event: HistoryEvent) -> bool:
-    """Whether a line of this recovery is about ``event``. Those of earlier ones stay on the record."""
+    """Whether the record says that ``event`` holds it, and nothing since that it goes on."""
     for line in reversed(record.history):
-        if line.event in (event, HistoryEvent.SUSPECT):
+        if line.event in (event, *GOES_ON):
             return line.event == event
     return False
 

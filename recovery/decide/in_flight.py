@@ -93,7 +93,7 @@ def observe_call(s: Situation, r: Record) -> Decision:
         return still_running(s, r, why)
     # Another process may be in the midst of its call still: one that was stopped, or whose Lease was taken.
     patience = max(NOT_APPLIED_AFTER, call_over(r.intent))
-    if isinstance(s.poll, NotApplied) and s.now >= r.intent.at + patience:
+    if isinstance(s.poll, NotApplied) and tried.passed(s, r.intent.at) >= patience:
         why = f"{r.intent.action} had no effect after {span(patience)}: {s.poll.sentence}"
         changed = settled(r, s.now, IntentState.NOT_APPLIED, HistoryEvent.NOT_APPLIED, why)
         # A boot since was no part of it then, and may have mended the machine.

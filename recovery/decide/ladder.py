@@ -41,6 +41,7 @@ from recovery.model import (
     Marks,
     NodeView,
     Phase,
+    PodMode,
     Record,
     Rung,
     Step,
@@ -163,7 +164,8 @@ def _cordon_refused(s: Situation, r: Record, rung: Rung, what: str) -> Decision:
 
 def _uncordoned(node: NodeView, r: Record) -> str | None:
     """That somebody took off the cordon of another, which was there when a step found it and set none."""
-    found = r.ladder[: r.rung + 1] if r.rung_since is not None else r.ladder[: r.rung]
+    begun = r.rung_since is not None or r.progress.retry_at is not None  # put off, it begins anew
+    found = r.ladder[: r.rung + 1] if begun else r.ladder[: r.rung]
     anothers_cordon = r.marks.tainted and not r.marks.cordoned and any(x.do not in UNCORDONED for x in found)
     return uncordoned(node) if anothers_cordon and not node.unschedulable else None
 
@@ -257,7 +259,8 @@ def _pods_unknown(s: Situation, r: Record) -> Decision:
     why = f"{name(r.faults[0])}: draining, but which pods are left is not known: {s.pods_problem}"
     if not tried.over(s, r, r.rung_since, r.step.within) or r.step.then is Then.HOLD:
         return hold(why, key="drain-blind")
-    if r.step.then is Then.HAND_OVER:
+    kept = any(rule.mode is PodMode.NEVER for rule in s.policy.drain.pods)  # one of them may be there
+    if kept or r.step.then is Then.HAND_OVER:
         return hand_over(s, r, why)
     return next_rung(s, r, f"{why}; going on without them, as the policy says")
 

@@ -331,14 +331,15 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
 def _fault_there(s: Situation, a: Assessment, r: Record, found: tuple[Diagnosis, ...]) -> Decision:
     """A fault speaks against the proof. What its rule tolerates is tolerated here, too. A new one calls for
     the next step only where that is in its own remedy, and no witness would have to be asked first."""
-    d = next((d for d in found if _due(r, d) <= s.now), None)
-    if d is None:
-        d = min(found, key=lambda d: _due(r, d))
-        left = f"{span(_due(r, d) - s.now)} to go"
+    due = [d for d in found if _due(s, r, d) <= s.now]
+    if not due:
+        d = min(found, key=lambda d: _due(s, r, d))
+        left = f"{span(_due(s, r, d) - s.now)} to go"
         why = f"{name(d.fault)}: tolerated for {span(d.after)} by rule {d.rule_name}, {left}"
         return unproved(s, r, why, tolerated=d.after)
-    same = (f for f in r.faults if (f.type, f.reason) == (d.fault.type, d.fault.reason))
-    on_record = any(f.treated is not False for f in same)  # its ladder is as frozen as that of the first one
+    known = {(f.type, f.reason) for f in r.faults if f.treated is not False}
+    again = next((d for d in due if (d.fault.type, d.fault.reason) in known), None)
+    d, on_record = again or due[0], again is not None  # what is back goes by the ladder, which is frozen
     why = f"{name(d.fault)} {'came back' if on_record else 'showed'} in probation"
     step = r.ladder[r.rung + 1].do if r.in_flight and r.rung + 1 < len(r.ladder) else None
     if step is None or on_record or d.rule_name == r.rule:
@@ -351,11 +352,13 @@ def _fault_there(s: Situation, a: Assessment, r: Record, found: tuple[Diagnosis,
     return fault_returned(s, a, r, why)
 
 
-def _due(r: Record, d: Diagnosis) -> datetime:
+def _due(s: Situation, r: Record, d: Diagnosis) -> datetime:
     """Until when ``d`` is tolerated. A Node was Ready once after the step: what it says of that from then on
     is of another beginning."""
-    anew = d.fault.type == READY and r.progress.evidence is not None
-    return max(d.due, r.progress.evidence.at + d.after) if anew and r.progress.evidence else d.due
+    if d.fault.type != READY or r.progress.evidence is None:
+        return d.due
+    now = [p.since for x in s.readings for p in x.problems if p.type == READY]
+    return max([d.due, r.progress.evidence.at + d.after, *(since + d.after for since in now)])
 
 
 def _still_there(s: Situation, a: Assessment, r: Record) -> tuple[Fault, ...]:

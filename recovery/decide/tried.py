@@ -71,8 +71,12 @@ def used(s: Situation, r: Record, since: datetime) -> timedelta:
     """How much of the time since ``since`` the step was tried. Holds that are over have moved ``since``."""
     h = r.progress.holding
     held = s.now - max(h.since, since) if h else ZERO
-    set_forward = _set_forward(s, since)
-    return max(s.now - since - set_forward - max(held, ZERO) - sum(_unsaid(s).values(), ZERO), ZERO)
+    return max(passed(s, since) - max(held, ZERO) - sum(_unsaid(s).values(), ZERO), ZERO)
+
+
+def passed(s: Situation, since: datetime) -> timedelta:
+    """How long ago ``since`` was, whatever the clock of the API server did meanwhile."""
+    return s.now - since - _set_forward(s, since)
 
 
 def _set_forward(s: Situation, since: datetime) -> timedelta:
@@ -92,7 +96,7 @@ def over(s: Situation, r: Record, since: datetime, within: timedelta) -> bool:
 def held_by(s: Situation, r: Record, cause: Cause) -> timedelta:
     """How long ``cause`` has held the current step, all together."""
     h = r.progress.holding
-    now = s.now - h.since if h and h.cause is cause else ZERO
+    now = passed(s, h.since) if h and h.cause is cause else ZERO
     return sum((x.time for x in r.progress.held if x.cause is cause), max(now, ZERO))
 
 

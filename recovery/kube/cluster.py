@@ -171,6 +171,11 @@ class Cluster:
         for row in self._node_rows({}):
             yield view_of(row, whole=False)
 
+    def is_selected(self, name: str, selector: str) -> bool:
+        """Whether there is a Node ``name`` that the label selector means."""
+        query = {"labelSelector": selector, "fieldSelector": f"metadata.name={name}"}
+        return any(True for _ in self._node_rows(query))
+
     def nodes_of(self, selector: str, found: Callable[[NodeView], None]) -> str:
         """Tells ``found`` of every Node of a label selector, whole; returns from which version to watch them.
 

@@ -271,7 +271,7 @@ def test_what_a_group_is_launching_while_a_termination_is_adopted_may_take_the_p
     world: AwsWorld, state: str
 ) -> None:
     """It counted as known: a recovery waited half an hour beside the new node, and went to a person."""
-    new = _begun_by_others(world, state)
+    new = _begun_by_others(world, state, _launching("NEW", "12:00:00"), _terminating(world.instance))
     world.aws.set_lifecycle(new, "InService")
     outcome = _ended_by_its_group(world)
     assert isinstance(outcome, Done)
@@ -287,6 +287,7 @@ def test_what_is_being_launched_while_a_mark_is_adopted_may_take_the_place(
     world.aws.client("autoscaling").set_instance_health(
         InstanceId=world.instance, HealthStatus="Unhealthy", ShouldRespectGracePeriod=False
     )
+    world.proxy.answer(HISTORY, _history_xml(_launching(new, "12:00:00")))
     found = provider.preflight(machine, Step.REPLACE)
     assert found.adopt
     assert found.reference.data["known"] == sorted([world.instance, world.sibling])
@@ -319,9 +320,16 @@ def test_an_end_without_a_beginning_makes_nobody_its_successor(world: AwsWorld) 
     assert new in world.reference.data["known"]
 
 
-def test_one_that_comes_back_from_standby_does_not_take_the_place_of_an_adopted_one(world: AwsWorld) -> None:
-    back = _activity("Moving EC2 instance out of Standby: NEW", "InProgress", "", "12:02:00")
-    new = _begun_by_others(world, "Pending", back, _terminating(world.instance))
+@pytest.mark.parametrize(
+    "how", ["Moving EC2 instance out of Standby: NEW", "Attaching an existing EC2 instance: NEW", ""]
+)
+def test_one_that_has_served_and_comes_back_does_not_take_the_place_of_an_adopted_one(
+    world: AwsWorld, how: str
+) -> None:
+    """Nor does one of which the history says nothing: AWS may not have told it."""
+    back = [_activity(how, "InProgress", "", "12:02:00")] if how else []
+    launched = [_launching("NEW", "11:00:00")] if how else []
+    new = _begun_by_others(world, "Pending", *back, _terminating(world.instance), *launched)
     assert world.reference is not None
     assert new in world.reference.data["known"]
 

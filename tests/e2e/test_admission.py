@@ -384,7 +384,7 @@ def test_a_peer_concludes_the_largest_record_that_agents_write(thief: Thief) -> 
     found = decode(plane.get(path))
     many = [replace(found.faults[0], reason=f"Reason{i}", message="x" * 100) for i in range(20)]
     known = [replace(found.faults[0], reason=f"Earlier{i}", message="x" * 100) for i in range(20)]
-    start = Start(found.phase_since, found.machine.id, "x" * 100, "g", ("serial",) * 4)
+    start = Start(found.phase_since, found.machine.id, "x" * 100, "g", ("serial",) * 9)
     ends = {Phase.WAITING: Event.OTHER_MACHINE, Phase.PROVING: Event.PROVED, Phase.SUSPECT: Event.GAVE_UP}
     for phase, end in ends.items():
         was = plane.get(path)

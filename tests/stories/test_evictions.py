@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from recovery_testkit.kubefaults import Asked, Effect, denied, lost_answer, lost_request, refused
+from recovery_testkit.kubefaults import (
+    Asked,
+    Effect,
+    denied,
+    lost_answer,
+    lost_request,
+    refused,
+    throttled,
+)
 from recovery_testkit.kubestatus import Response
 from recovery_testkit.stage import Stage
 
@@ -14,7 +22,7 @@ from tests.builders.faults import DMA
 from tests.builders.objects import budget_object
 from tests.builders.policies import policy_file
 from tests.stories.scenery import sentences
-from tests.stories.scenes import calls, cast, phase, remove_pod, stubborn_pod, the_record
+from tests.stories.scenes import REBOOTS, calls, cast, phase, remove_pod, stubborn_pod, the_record
 from tests.stories.test_training import when_asked
 
 EVICT = "POST /api/v1/namespaces/default/pods/train/eviction"
@@ -175,10 +183,12 @@ def test_a_drain_whose_pods_cannot_be_listed_ends_in_time_as_its_policy_says(the
     listed = lambda a: a.method == "GET" and a.path.startswith("/api/v1/pods")  # noqa: E731
     s.api.fail_next(listed, refused(500, "InternalError", "cannot decode object"), times=10**6)
     s.fault("node-0")
-    s.run(240)
+    s.run(290)
+    assert "the API server: GET" in s.actors["agent of node-0"].sentences[-1], "it may be its own trouble"
+    s.run(270)
     assert (calls(s), phase(s)) == ([], Phase.RECOVERING)
     assert "which pods are left is not known" in s.actors["agent of node-0"].sentences[-1]
-    s.run(120)
+    s.run(180)
     assert phase(s) is end
     assert calls(s) == ([("replace", "m-0")] if then == "force" else [])
 
@@ -200,3 +210,37 @@ def test_a_cordon_that_is_refused_for_as_long_as_the_step_may_take_is_a_persons(
     s.fault("node-1")
     s.run(60)
     assert calls(s) == [("replace", "m-1")]
+
+
+@pytest.mark.parametrize("why", [500, 403])
+def test_unknown_pods_are_not_left_behind_where_one_of_them_may_never_be_evicted(why: int) -> None:
+    never = b"drain: {pods: [{match: {labels: {role: master}}, mode: never}]}\nrules:\n"
+    text = policy_file("{do: drain, within: 5m, then: force}, {do: replace, within: 30m}")
+    s = cast(text.replace(b"rules:\n", never))
+    s.add_pod("master", "node-0", role="master")
+    listed = lambda a: a.method == "GET" and a.path.startswith("/api/v1/pods")  # noqa: E731
+    s.api.fail_next(listed, refused(why, "InternalError", "cannot decode object"), times=10**6)
+    s.fault("node-0")
+    s.run(900)
+    assert (calls(s), phase(s)) == ([], Phase.HANDED_OVER)
+
+
+def test_an_api_server_that_is_too_busy_to_list_pods_is_given_rest_and_ends_no_drain() -> None:
+    s = cast(policy_file("{do: drain, within: 5m, then: force}, {do: replace, within: 30m}"))
+    s.add_pod("train", "node-0")
+    listed = lambda a: a.method == "GET" and a.path.startswith("/api/v1/pods")  # noqa: E731
+    s.api.fail_next(listed, throttled(60), times=10**6)
+    s.fault("node-0")
+    before = s.store.requests["list", "pods"]
+    s.run(900)
+    assert (calls(s), phase(s)) == ([], Phase.RECOVERING)
+    assert s.store.requests["list", "pods"] - before < 25
+
+
+def test_a_cordon_that_is_throttled_is_asked_for_again_when_the_server_says() -> None:
+    s = cast(REBOOTS)
+    patched = lambda a: a.method == "PATCH" and a.path == "/api/v1/nodes/node-0"  # noqa: E731
+    s.api.fail_next(patched, throttled(1))
+    s.fault("node-0")
+    s.run(25)
+    assert s.node("node-0")["spec"].get("unschedulable")

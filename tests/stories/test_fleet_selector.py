@@ -83,3 +83,22 @@ def test_a_node_that_registers_anew_has_not_left_the_selector() -> None:
     s.store.load(node)
     pass_time(s, 60, cloud)
     assert the_record(s).phase.open
+    assert marked(s) != NO_MARKS
+
+
+def test_a_record_of_a_node_that_was_never_one_of_ours_is_not_ended_as_one_that_has_left() -> None:
+    """Its sidecar died in a drain, and nobody but the controller's sweep is there to go on."""
+    s = Stage(policy(remedy="{do: drain, within: 15m, then: force}, {do: replace, within: 10m}"))
+    for i in range(4):
+        s.add_node(f"node-{i}", f"m-{i}", pool="other" if i == 0 else "gpu")
+    stubborn_pod(s)
+    sidecar = s.agent("node-0")
+    s.run(5)
+    writes(s, EKS)
+    s.run(60)
+    assert phase(s) is Phase.RECOVERING
+    s.kill(sidecar)
+    s.fleet(selector="pool=gpu")
+    pass_time(s, 300, Group(s))
+    assert the_record(s).phase.open
+    assert marked(s) != NO_MARKS

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from recovery_testkit.stage import Stage
 
 from recovery.catalog import claims
+from recovery.errors import Retry
 from recovery.model import Phase
 from tests.builders.faults import DMA
+from tests.builders.policies import policy_file
 from tests.stories.scenes import (
     ALL_MARKS,
     NO_MARKS,
@@ -268,3 +271,21 @@ def test_a_cordon_that_somebody_makes_their_own_holds_the_recovery_until_it_is_g
     patch_node(s, "node-0", owner)
     s.run(60)
     assert calls(s) == [("reboot", "m-0")]
+
+
+def test_a_person_who_uncordons_while_a_call_is_put_off_holds_it_as_ever() -> None:
+    """The cordon was theirs before. The provider has said from when it could succeed."""
+    s = cast(policy_file("{do: reboot, within: 2h}, {do: replace, within: 30m}"))
+    patch_node(s, "node-0", {"spec": {"unschedulable": True}})
+    s.run(3)
+    until = s.clock.now() + timedelta(minutes=40)
+    s.provider.start_error = Retry("in its grace period", timedelta(seconds=60), not_before=until)
+    s.fault("node-0")
+    s.run(60)
+    turned_away = calls(s)
+    patch_node(s, "node-0", {"spec": {"unschedulable": None}})
+    s.provider.start_error = None
+    s.run(3000, step=2)
+    assert calls(s) == turned_away
+    assert not s.node("node-0")["spec"].get("unschedulable")
+    assert "somebody uncordoned node-0" in s.actors["agent of node-0"].sentences[-1]

@@ -40,9 +40,9 @@ NO_XID = ("AcceleratedHardwareReady", "True", "AcceleratedHardwareIsReady")
 UP, DOWN = ("Ready", "True", "KubeletReady"), ("Ready", "False", "KubeletNotReady")
 
 
-def booted_in_fleet_mode() -> Stage:
+def booted_in_fleet_mode(policy: bytes = SHIPPED.read_bytes()) -> Stage:
     """By the policy that ships, a node was drained and rebooted for an XID. It is up, its kubelet says."""
-    s = Stage(SHIPPED.read_bytes())
+    s = Stage(policy)
     for name in s.nodes(6):
         writes(s, UP, node=name)
     s.fleet()
@@ -80,6 +80,17 @@ def test_a_moment_in_which_the_kubelet_is_not_ready_ends_no_machine_that_its_reb
     s.run(3)
     writes(s, UP)
     renewed(s, NO_XID, UP, minutes=6)
+    assert (calls(s), phase(s)) == ([("reboot", "m-0")], Phase.RECOVERED)
+
+
+def test_a_moment_of_not_ready_long_after_the_reboot_ends_no_machine_either() -> None:
+    """The probation lasts for longer than the rule tolerates, as a validation may."""
+    s = booted_in_fleet_mode(SHIPPED.read_bytes().replace(b"after: 1m", b"after: 1m\n    probation: 15m"))
+    renewed(s, NO_XID, UP, minutes=12)
+    writes(s, DOWN)
+    s.run(3)
+    writes(s, UP)
+    renewed(s, NO_XID, UP, minutes=18)
     assert (calls(s), phase(s)) == ([("reboot", "m-0")], Phase.RECOVERED)
 
 

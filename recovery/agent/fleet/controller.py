@@ -96,6 +96,10 @@ class Controller:
         agent = self._agents.get(node)
         return agent.view if agent is not None else None
 
+    def knows(self, node: str) -> bool:
+        """Whether ``node`` has an agent. Any thread may ask."""
+        return node in self._agents
+
     def look_at(self, node: str, *, record: bool = False) -> None:
         """``node`` has changed. ``record``: there is a record of it that counts.
 

@@ -66,8 +66,6 @@ MOST_DECODED = 5000
 each start, and to decode a thousand of them takes a tenth of a second."""
 SWEEP_EVERY = 10.0
 """Seconds between two looks at the gate, for records whose Node is gone."""
-COMES_BACK = 2.0
-"""Seconds within which a watch shows a Node again that was deleted and registered anew."""
 WAITS = 0.2
 """Seconds until a replica that does not lead looks again whether it does."""
 Beat = Callable[[str], None]
@@ -140,7 +138,8 @@ class Replica:
         self._led = [False] * workers
         self._sweeper = self._made_sweeper()
         self._sweeps = self._looked_back = False
-        self._missed: dict[str, float] = {}
+        self._went: set[str] = set()
+        """Nodes that the watch has shown to this process, and shows no more: gone, or out of the selector."""
 
     @property
     def busy(self) -> bool:
@@ -410,22 +409,21 @@ class Replica:
         """Whether the Node is there. Of one that left FLEET_SELECTOR the agent ends what was begun."""
         if (self._roll is not None and never_joined.is_name(node)) or self.nodes.get(node) is not None:
             return True
-        return bool(self._a.selector) and self._sweeper_sees(node)
-
-    def _sweeper_sees(self, node: str) -> bool:
+        if node not in self._went:
+            return False
         try:
             self._cluster().get_node(node)
         except NotFound:
+            self._went.discard(node)
             return False
         return True
 
     def _is_outside(self, node: str) -> bool:
-        """Of a Node that the API server has: whether it is none of FLEET_SELECTOR any more."""
-        if not self._a.selector or not self.nodes.in_sync or self.nodes.get(node) is not None:
-            self._missed.pop(node, None)
+        """Of a Node that was one of ours: whether it is none of FLEET_SELECTOR any more. The API server is
+        asked, since a watch may be behind."""
+        if node not in self._went or not self.nodes.in_sync or self.nodes.get(node) is not None:
             return False
-        now = self._a.clock.monotonic()
-        return now - self._missed.setdefault(node, now) >= COMES_BACK
+        return not self._cluster().is_selected(node, self._a.selector)
 
     def _look_back(self) -> None:
         """Summon those whose closed records remember a fault as if it were there still, though their Nodes
@@ -451,6 +449,10 @@ class Replica:
 
     def _changed(self, node: str) -> None:
         seen = self.nodes.get(node)
+        if seen is not None:
+            self._went.discard(node)
+        elif self._a.selector and self._controller_of(node).knows(node):
+            self._went.add(node)
         version = seen.resource_version if seen is not None else ""
         self._recent.forget_other(node_key(node), lambda known: known.resource_version == version)
         self._controller_of(node).look_at(node)
