@@ -134,6 +134,7 @@ FOLDERS = [
     Case(r"kubectl -n node-recovery-fleet exec -it deploy/node-recovery-fleet ", words=REPORT),
     Case(r"kubectl delete namespace,.*\n.*component=fleet", "deleted"),
     Case(r"kubectl -n neuron-healthcheck-system delete daemonset", "deleted"),
+    Case(r"kubectl -n node-recovery-concluder delete deployment", "deleted"),
 ]
 
 # ---------------------------------------------------------------- the chart
