@@ -345,10 +345,8 @@ def _fault_there(s: Situation, a: Assessment, r: Record, found: tuple[Diagnosis,
     if step is None or on_record or d.rule_name == r.rule:
         return fault_returned(s, a, r, why)
     if step not in {rung.do for rung in d.ladder} or (d.rule is not None and d.rule.witness is not None):
-        why = (
-            f"{why}; the next step is {step.value}, which its rule {d.rule_name} does not call for by itself"
-        )
-        return hand_over(s, r, why)
+        milder = f"the next step is {step.value}, which its own rule {d.rule_name} does not call for"
+        return fault_returned(s, a, r, why, f"{why}; {milder}")
     return fault_returned(s, a, r, why)
 
 
@@ -372,14 +370,19 @@ def _still_there(s: Situation, a: Assessment, r: Record) -> tuple[Fault, ...]:
     return kept or stated
 
 
-def fault_returned(s: Situation, a: Assessment, r: Record, why: str) -> Decision:
-    """Not cured: the next rung if this one's call was made, else the same rung again."""
+def fault_returned(s: Situation, a: Assessment, r: Record, why: str, no_more: str = "") -> Decision:
+    """Not cured: the next rung if this one's call was made, else the same rung again.
+
+    ``no_more``: why a person has to go on instead. The record names what is there now, in either case.
+    """
     used = r.in_flight
     back = tuple(
         replace(f, cleared=False, boot_id=s.node.boot_id if s.node else f.boot_id)
         for f in _still_there(s, a, r)
     )
     r = as_counted_now(s, replace(r, faults=back))  # what a release is about: as it is stated now
+    if no_more:
+        return hand_over(s, r, no_more)
     if used and r.rung + 1 >= len(r.ladder):
         return hand_over(s, r, f"{why}, and the remedy has no further step")
     event = Event.RETURNED if a.slot else Event.REQUEUED

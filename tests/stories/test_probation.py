@@ -140,6 +140,9 @@ def test_a_fault_whose_own_rule_only_cordons_has_no_machine_replaced() -> None:
     s = another_in_probation(b"0s", CORDON, 60)
     assert (calls(s), phase(s)) == ([("reboot", "m-0")], Phase.HANDED_OVER)
     assert "GpuNvlinkBad showed in probation; the next step is replace" in the_record(s).sentence
+    assert [f.reason for f in the_record(s).faults] == ["GpuNvlinkBad"], (
+        "who gets the node finds what is there"
+    )
 
 
 def test_a_fault_whose_own_rule_replaces_has_the_recovery_go_on() -> None:
