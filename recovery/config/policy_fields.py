@@ -173,6 +173,7 @@ def by_name(value: Any) -> Any:
 
 _NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _DOMAIN = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*"
+_ANY_CASE = _DOMAIN.replace("a-z", "A-Za-z")
 KEY_PATTERN = rf"^({_DOMAIN}/)?{_NAME}$"
 VALUE_PATTERN = rf"^({_NAME})?$"
 LONGEST_DOMAIN = 253
@@ -517,5 +518,5 @@ SomeLabels = Annotated[
     at_least_one("at least one label"),
     WithJsonSchema({**_KEYS_SCHEMA, "minProperties": 1}),
 ]
-_ANNOTATIONS_SCHEMA = {k: v for k, v in _KEYS_SCHEMA.items() if k != "propertyNames"}
+_ANNOTATIONS_SCHEMA = {**_KEYS_SCHEMA, "propertyNames": {"pattern": rf"^({_ANY_CASE}/)?{_NAME}$"}}
 Annotations = Annotated[dict[str, Text], AfterValidator(_annotations), WithJsonSchema(_ANNOTATIONS_SCHEMA)]

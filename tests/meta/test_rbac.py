@@ -37,6 +37,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "get_node": ("n",),
     "list_nodes": (),
     "count_nodes": (),
+    "is_selected": ("n", "pool=gpu"),
     "nodes_of": ("", lambda _: None),
     "patch_node": ("n", {}),
     "list_pods": ("n",),

@@ -1011,7 +1011,7 @@ def test_the_drain_is_read_as_it_is_written() -> None:
     - match: {namespaces: "train-*", labels: {role: worker}}
       mode: wait
       within: 5m
-      annotate: {example.com/checkpoint: now}
+      annotate: {example.com/checkpoint: now, Example.com/leave: x}
     - {match: {labels: {role: master}}, mode: never}
 """
     assert parsed(ANY + body).policy.drain == DrainPolicy(
@@ -1024,7 +1024,7 @@ def test_the_drain_is_read_as_it_is_written() -> None:
                 ("train-*",),
                 {"role": "worker"},
                 timedelta(minutes=5),
-                {"example.com/checkpoint": "now"},
+                {"example.com/checkpoint": "now", "Example.com/leave": "x"},
             ),
             PodRule(PodMode.NEVER, ("*",), {"role": "master"}),
         ),
