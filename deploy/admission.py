@@ -227,8 +227,8 @@ def at_most(**counts: int) -> list[str]:
 MAPS = ("words",)
 
 
-def faults_of(which: str, name: str, *fields: str) -> str:
-    """These fields of each fault in a list of the status."""
+def each_of(which: str, name: str, *fields: str) -> str:
+    """These fields of each item of a list in the status."""
     each = ", ".join(f"dyn(x.?{field})" for field in fields)
     return f"{which}.?status.?{name}.orValue([]).map(x,\n[{each}])"
 
@@ -266,11 +266,11 @@ AS_DONE = [
 ]
 """What was done, to which machine, and what the node bears."""
 FAULTS_KEPT = [
-    f"{faults_of('object', 'faults', *FAULT_NAMES)}.all(x, x in variables.faultsBefore)",
-    f"{faults_of('object', 'acknowledged', *FAULT_NAMES)}.all(x,\n"
+    f"{each_of('object', 'faults', *FAULT_NAMES)}.all(x, x in variables.faultsBefore)",
+    f"{each_of('object', 'acknowledged', *FAULT_NAMES)}.all(x,\n"
     "x in variables.faultsBefore || x in variables.acknowledgedBefore)",
     f"(!(object.status.phase in {OPEN_PHASES})\n"
-    f"|| {faults_of('object', 'faults', *FAULT)}\n== {faults_of('oldObject', 'faults', *FAULT)})",
+    f"|| {each_of('object', 'faults', *FAULT)}\n== {each_of('oldObject', 'faults', *FAULT)})",
     '(object.status.?bootID == oldObject.status.?bootID || oldObject.status.phase == "recovering")',
 ]
 """What is wrong with a node is its own agent's word. Whoever concludes remembers faults of the record as
@@ -280,22 +280,19 @@ NOT_BEGUN = [
         *(*WAITED_FOR, "faults", "acknowledged", "acknowledgedMore", "starts"),
         *("machine", "ladder", "validate"),
     ),
-    f"{faults_of('object', 'acknowledged', *FAULT)}.all(x,\n"
-    f"x in {faults_of('oldObject', 'acknowledged', *FAULT)})",
+    f"{each_of('object', 'acknowledged', *FAULT)}.all(x,\n"
+    f"x in {each_of('oldObject', 'acknowledged', *FAULT)})",
     "(object.status.?acknowledgedMore == oldObject.status.?acknowledgedMore\n"
     '|| object.status.?acknowledgedMore.orValue("").size()\n'
     '< oldObject.status.?acknowledgedMore.orValue("").size()\n'
     "|| object.status.?acknowledged.orValue([]).size() < oldObject.status.?acknowledged.orValue([]).size())",
-    f"{faults_of('object', 'starts', *START)}.all(x, x in variables.startsBefore)",
+    f"{each_of('object', 'starts', *START)}.all(x, x in variables.startsBefore)",
 ]
 """A record that has no room for one more line keeps of what was dealt with a digest, fewer starts, and fewer
 serial numbers of each."""
 BEFORE = (
-    *(
-        (f"{name}Before", faults_of("oldObject", name, *FAULT_NAMES), "")
-        for name in ("faults", "acknowledged")
-    ),
-    ("startsBefore", faults_of("oldObject", "starts", *START), ""),
+    *((f"{name}Before", each_of("oldObject", name, *FAULT_NAMES), "") for name in ("faults", "acknowledged")),
+    ("startsBefore", each_of("oldObject", "starts", *START), ""),
 )
 MY_NODE = ("mine", MINE, "")
 ON_MINE = 'this token is of a pod on \'" + variables.mine + "\'"'
@@ -836,7 +833,11 @@ FLEETS = tuple(
                 ),
             ),
         ),
-        replace(EVICTIONS, name="node-recovery-fleet-evictions", checks=EVICTIONS.checks[:-1]),
+        replace(
+            EVICTIONS,
+            name="node-recovery-fleet-evictions",
+            checks=tuple(c for c in EVICTIONS.checks if c is not CONCLUDERS_PLACE),
+        ),
     )
 )
 """It works for all nodes, so its token may do to each what an agent's may do to its own."""
@@ -919,7 +920,7 @@ POWER_RECORDS = replace(
             '|| (request.operation == "UPDATE"\n'
             "&& object.status.?machine == oldObject.status.?machine\n"
             "&& object.status.?ladder == oldObject.status.?ladder\n"
-            '&& (oldObject.status.phase in ["suspect", "waiting", "recovering", "proving"]\n'
+            f"&& (oldObject.status.phase in {OPEN_PHASES}\n"
             '|| (oldObject.status.phase == "handedOver"\n'
             '&& object.status.phase in ["handedOver", "superseded"])\n'
             '|| (oldObject.status.phase == "lost" && object.status.phase == "lost")\n'

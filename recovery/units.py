@@ -1,8 +1,10 @@
-"""How are durations, shares, bounds and moments written and read back, in settings, records and sentences?"""
+"""How are durations, shares, bounds and moments written and read back, in settings, records and sentences?
+And how does a sentence name several things?"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from recovery.model import Bound, Share
@@ -80,6 +82,12 @@ def parse_moment(text: str) -> datetime:
 def duration(value: timedelta) -> str:
     """Seconds, exact to the microsecond, as records hold them: ``600s``, ``0.5s``."""
     return f"{value.total_seconds():.6f}".rstrip("0").rstrip(".") + "s"
+
+
+def few(names: Sequence[str], most: int) -> str:
+    """The first of ``names``, at most so many, as sentences have them: ``a, b and 3 more``."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def span(value: timedelta) -> str:

@@ -20,6 +20,7 @@ from recovery.decide.selector import selects
 from recovery.decide.situation import Situation
 from recovery.model import CatalogueRow, Fault, Kind, NodeView, Problem, Rate, Record, Rule, Rung, Step
 from recovery.quick import quick, replace
+from recovery.units import span
 
 UNKNOWN_TOO_LONG = timedelta(minutes=10)
 SIGNAL_UNKNOWN = "SignalUnknown"
@@ -272,6 +273,11 @@ def rule_of(s: Situation, r: Record) -> Rule | None:
 def name(fault: Fault) -> str:
     """A fault as sentences name it: its reason. A silent source has no reason of its own, so its message."""
     return fault.message if fault.type == SIGNAL_UNKNOWN else fault.reason
+
+
+def tolerated(d: Diagnosis, left: timedelta) -> str:
+    """That nothing is done about ``d`` yet, as a sentence."""
+    return f"{name(d.fault)}: tolerated for {span(d.after)} by rule {d.rule_name}, {span(left)} to go"
 
 
 def cleared(fault: Fault, s: Situation) -> bool:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 
 from recovery.model import GROUP, DrainPolicy, PodMode, PodRule, Pods, PodView
-from recovery.units import hour, moment, span
+from recovery.units import few, hour, moment, span
 
 FINISHED = ("Succeeded", "Failed")
 EVICT_AFTER = f"{GROUP}/evict-after"
@@ -57,7 +57,8 @@ class Plan:
         for pod, why in self.stay.items():
             by_reason.setdefault(why, []).append(pod)
         return "; ".join(
-            f"{_named(pods)} stay{'s' if len(pods) == 1 else ''}: {why}" for why, pods in by_reason.items()
+            f"{few(pods, MOST_NAMED)} stay{'s' if len(pods) == 1 else ''}: {why}"
+            for why, pods in by_reason.items()
         )
 
     def _going(self) -> str:
@@ -67,11 +68,6 @@ class Plan:
                 return f"{count}; {pod} {why}"
         leaving = [str(p) for p in self.left if p.deletion_timestamp is not None]
         return f"{count}; {leaving[0]} is terminating" if leaving else count
-
-
-def _named(pods: list[str]) -> str:
-    more = f" and {len(pods) - MOST_NAMED} more" if len(pods) > MOST_NAMED else ""
-    return ", ".join(pods[:MOST_NAMED]) + more
 
 
 def counted(pods: int) -> str:

@@ -70,7 +70,7 @@ from recovery.decide.situation import Situation
 from recovery.decide.standing import before_service, standing_now, words
 from recovery.model import TAINT, Fault, Kind, Machine, Phase, Record, Step
 from recovery.quick import replace
-from recovery.units import span
+from recovery.units import few, span
 
 MOST_NAMED = 3
 """So many faults are named in a sentence."""
@@ -199,10 +199,7 @@ def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
 def _seen_since(a: Assessment) -> str:
     """What has come since a person has the node. It is no part of what was handed over; a release decides."""
     names = [name(fault) for fault in told_apart(d.fault for d in a.found)]
-    if not names:
-        return ""
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return f"seen since: {', '.join(names[:MOST_NAMED])}{more}"
+    return f"seen since: {few(names, MOST_NAMED)}" if names else ""
 
 
 def _ended(s: Situation, a: Assessment, r: Record) -> tuple[Record, str] | None:

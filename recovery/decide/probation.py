@@ -23,7 +23,7 @@ from recovery.decide.decision import (
     until,
     wait,
 )
-from recovery.decide.diagnosis import Diagnosis, live, name, stated, why_reported
+from recovery.decide.diagnosis import Diagnosis, live, name, stated, tolerated, why_reported
 from recovery.decide.endings import LONGEST_PROOF, RESET, end, hand_over, moved_to_rung
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.in_flight import replaced_by
@@ -31,7 +31,7 @@ from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import PageThere, Role, Situation
 from recovery.model import Cause, Done, Evidence, Fault, Record, Step
 from recovery.quick import replace
-from recovery.units import span
+from recovery.units import few, span
 
 MOST_NAMED = 3
 READY = "Ready"
@@ -198,12 +198,8 @@ def only_told(s: Situation, a: Assessment) -> str:
 
     It speaks against no proof, and gets a record of its own once this one is closed.
     """
-    shown = stated(s, a.found)
-    if not shown:
-        return ""
-    more = f" and {len(shown) - MOST_NAMED} more" if len(shown) > MOST_NAMED else ""
-    names = ", ".join(f"{name(d.fault)} ({why_reported(d)})" for d in shown[:MOST_NAMED])
-    return f", which shows {names}{more}"
+    shown = [f"{name(d.fault)} ({why_reported(d)})" for d in stated(s, a.found)]
+    return f", which shows {few(shown, MOST_NAMED)}" if shown else ""
 
 
 def on_probation(s: Situation, r: Record, who: str, lasts: timedelta) -> Decision:
@@ -239,15 +235,15 @@ def _unwatched(s: Situation, r: Record, who: str) -> Decision | None:
 
 
 def unproved(
-    s: Situation, r: Record, why: str, held: Cause | None = None, tolerated: timedelta = timedelta(0)
+    s: Situation, r: Record, why: str, held: Cause | None = None, patience: timedelta = timedelta(0)
 ) -> Decision:
     """Not healthy now: probation begins again. Past the deadline a person has it.
 
     ``held``: nothing can be proved meanwhile. That has an end of its own, as long as the proof may take.
-    ``tolerated``: how long a fault may be there before anything is done about it.
+    ``patience``: how long a fault may be there before anything is done about it.
     """
     began, allowed = _time_to_prove(r)
-    if _proof_is_late(s, r, [(began, allowed), *_proof_deadlines(r, tolerated)], held):
+    if _proof_is_late(s, r, [(began, allowed), *_proof_deadlines(r, patience)], held):
         what = r.intent.action if r.intent else "the machine"
         late = f"{what} was not proved within {span(allowed)}: {why}"
         return replace(hand_over(s, r, late), held=held)
@@ -282,13 +278,13 @@ def _proof_is_late(
     return tried.held_by(s, r, held) >= longest
 
 
-def _proof_deadlines(r: Record, tolerated: timedelta = timedelta(0)) -> Iterator[tuple[datetime, timedelta]]:
+def _proof_deadlines(r: Record, patience: timedelta = timedelta(0)) -> Iterator[tuple[datetime, timedelta]]:
     """Deadlines of what comes after the evidence: two probations, a fault's tolerance, the validation Job.
 
     The step's own deadline may pass while they run.
     """
     if r.progress.evidence is not None:
-        yield r.progress.evidence.at, max(2 * r.probation, tolerated + r.probation)
+        yield r.progress.evidence.at, max(2 * r.probation, patience + r.probation)
     if r.validation is not None and r.validate is not None:
         yield r.validation.since, r.validate.within
 
@@ -334,20 +330,25 @@ def _fault_there(s: Situation, a: Assessment, r: Record, found: tuple[Diagnosis,
     due = [d for d in found if _due(s, r, d) <= s.now]
     if not due:
         d = min(found, key=lambda d: _due(s, r, d))
-        left = f"{span(_due(s, r, d) - s.now)} to go"
-        why = f"{name(d.fault)}: tolerated for {span(d.after)} by rule {d.rule_name}, {left}"
-        return unproved(s, r, why, tolerated=d.after)
+        return unproved(s, r, tolerated(d, _due(s, r, d) - s.now), patience=d.after)
     known = {(f.type, f.reason) for f in r.faults if f.treated is not False}
     again = next((d for d in due if (d.fault.type, d.fault.reason) in known), None)
     d, on_record = again or due[0], again is not None  # what is back goes by the ladder, which is frozen
     why = f"{name(d.fault)} {'came back' if on_record else 'showed'} in probation"
+    but = "" if on_record or d.rule_name == r.rule else _not_by_its_own_rule(r, d)
+    return fault_returned(s, a, r, why, f"{why}; {but}" if but else "")
+
+
+def _not_by_its_own_rule(r: Record, d: Diagnosis) -> str:
+    """Why the next step of ``r`` is not for ``d``, by the rule of that; empty if it is, or there is none."""
     step = r.ladder[r.rung + 1].do if r.in_flight and r.rung + 1 < len(r.ladder) else None
-    if step is None or on_record or d.rule_name == r.rule:
-        return fault_returned(s, a, r, why)
-    if step not in {rung.do for rung in d.ladder} or (d.rule is not None and d.rule.witness is not None):
-        milder = f"the next step is {step.value}, which its own rule {d.rule_name} does not call for"
-        return fault_returned(s, a, r, why, f"{why}; {milder}")
-    return fault_returned(s, a, r, why)
+    if step is None:
+        return ""
+    if step not in {rung.do for rung in d.ladder}:
+        return f"the next step is {step.value}, which its own rule {d.rule_name} does not call for"
+    if d.rule is not None and d.rule.witness is not None:
+        return f"the next step is {step.value}, for which its own rule {d.rule_name} asks a second witness"
+    return ""
 
 
 def _due(s: Situation, r: Record, d: Diagnosis) -> datetime:

@@ -33,6 +33,7 @@ from recovery.decide.diagnosis import (
     name,
     rule_of,
     taken_back,
+    tolerated,
     was_treated,
     why_reported,
 )
@@ -63,8 +64,7 @@ def suspect(s: Situation, a: Assessment, r: Record) -> Decision:
     # does not stand for another that may have.
     d = min(a.found, key=lambda x: (not x.treat, has_ended(x.fault, s), s.now < x.due, x.rank, x.due))
     if s.now < d.due:
-        sentence = f"{name(d.fault)}: tolerated for {span(d.after)} by rule {d.rule_name}"
-        return wait(f"{sentence}, {span(d.due - s.now)} to go", until(d.due, s.now), "tolerated")
+        return wait(tolerated(d, d.due - s.now), until(d.due, s.now), "tolerated")
     if blind := may_be_gone(s, (d.fault,)):
         return _unknown_by_now(s, a, r, d, blind) or wait(f"{name(d.fault)}: {blind}", key="unreadable")
     if not d.treat:

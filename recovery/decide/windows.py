@@ -16,6 +16,7 @@ from recovery.decide.diagnosis import rule_of
 from recovery.decide.drain import meant, remaining
 from recovery.decide.situation import Role, Situation
 from recovery.model import Blocker, Pods, Policy, Rule, UnderWay, Window
+from recovery.units import few
 
 A_DAY, A_SECOND = timedelta(days=1), timedelta(seconds=1)
 AHEAD = 15
@@ -178,5 +179,4 @@ def _by_pods(s: Situation, wanted: Pods) -> str | None:
 
 
 def _named(what: str, names: list[str]) -> str:
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return f"{what}{'s' if len(names) > 1 else ''} {', '.join(names[:MOST_NAMED])}{more}"
+    return f"{what}{'s' if len(names) > 1 else ''} {few(names, MOST_NAMED)}"

@@ -44,9 +44,7 @@ def session(ca_file: str, keep: Callable[[Response, float], None]) -> Session:
                 response = super().request(
                     method, url, *args, **{**kwargs, "stream": True, "allow_redirects": False}
                 )
-            except (
-                HTTPError
-            ) as error:  # those that requests lets through, as for a name that no host can have
+            except HTTPError as error:  # requests lets some through, as for a name that no host can have
                 raise NoAnswer(f"it cannot be asked: {type(error).__name__}") from None
             with response:
                 keep(response, began)

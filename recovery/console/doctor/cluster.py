@@ -17,7 +17,7 @@ from recovery.errors import ApiError, NotFound, SettingsError
 from recovery.kube.transport import KubernetesTransport
 from recovery.model import GROUP, VERSION, Gate
 from recovery.provider.protocol import Finding
-from recovery.units import span
+from recovery.units import few, span
 
 AREA = "cluster"
 KINDS = {"noderecoveries": "NodeRecovery", "recoverygates": "RecoveryGate"}
@@ -153,7 +153,7 @@ def _fields(api: DoctorApi) -> Finding:
         for path in missing(schemas.get(kind, {}), written)
     ]
     if lost:
-        shown = ", ".join(lost[:4]) + (f" and {len(lost) - 4} more" if len(lost) > 4 else "")
+        shown = few(lost, 4)
         return Finding(
             AREA,
             False,

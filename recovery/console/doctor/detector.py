@@ -17,7 +17,7 @@ from recovery.signals.npd import stale_after
 from recovery.signals.page import EDGES, WHOLE, Page, Pair, parse
 from recovery.signals.page_url import check_url
 from recovery.signals.scrape import PageReader
-from recovery.units import parse_moment
+from recovery.units import few, parse_moment
 
 AREA = "detector"
 HEARTBEAT = timedelta(minutes=5)
@@ -188,6 +188,5 @@ def _rules(context: CheckContext, listed: rules.Listed) -> Iterator[Finding]:
     else:
         yield Finding(AREA, True, f"it can report what these rules act on: {', '.join(able)}")
     if rest := rules.unmatched(policy, listed, node):
-        shown = ", ".join(f"{r} ({t})" if t else r for t, r in rest[:_SHOWN])
-        more = f" and {len(rest) - _SHOWN} more" if len(rest) > _SHOWN else ""
-        yield Finding(AREA, True, f"in no rule, so only reported: {shown}{more}")
+        shown = few([f"{r} ({t})" if t else r for t, r in rest], _SHOWN)
+        yield Finding(AREA, True, f"in no rule, so only reported: {shown}")
