@@ -145,6 +145,13 @@ def test_a_fault_whose_own_rule_only_cordons_has_no_machine_replaced() -> None:
     )
 
 
+def test_a_fault_whose_own_rule_asks_a_witness_has_no_machine_replaced_unasked() -> None:
+    s = another_in_probation(b"0s\n    witness: {source: neuron-sysfs}", REPLACE, 60)
+    assert (calls(s), phase(s)) == ([("reboot", "m-0")], Phase.HANDED_OVER)
+    said = "the next step is replace, for which its own rule nvlink asks a second witness"
+    assert said in the_record(s).sentence
+
+
 def test_a_fault_whose_own_rule_replaces_has_the_recovery_go_on() -> None:
     s = another_in_probation(b"0s", REPLACE, 60)
     assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
