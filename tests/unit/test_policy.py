@@ -487,6 +487,17 @@ RECOVERING: dict[str, Row] = {
         "RestoreSlot",
         "the slot of this recovery was missing on the gate and is put back",
     ),
+    "slot missing, nothing done yet, and a budget in percent of what is not counted": (
+        situation(
+            policy=policy(limits='{budget: "10%", budgetPer: {}}'),
+            record=record(Phase.RECOVERING),
+            gate=gate(),
+            census=None,
+        ),
+        "hold",
+        "budget",
+        f"{DMA}: the slot was lost before anything was done: how many nodes may be out is not known before",
+    ),
     "slot missing, nothing done yet, and the budget used up": (
         situation(record=record(Phase.RECOVERING), gate=gate(slots=(slot("node-1", "record-1"),))),
         "hold",
