@@ -92,6 +92,12 @@ CONTROLLERS = (
     *(replace(r, granted_by="deploy/fleet") for r in RIGHTS),
     Right("", "nodes", "", "watch", EVERYWHERE, "to see every Node as it changes", granted_by="deploy/fleet"),
     Right("", "pods", "", "watch", EVERYWHERE, "to see pods fail (BlackHole)", granted_by="deploy/fleet"),
+    Right(
+        *("coordination.k8s.io", "leases", "", "get", EVERYWHERE),
+        "to see whether a silent kubelet, or a sidecar, still renews its Lease",
+        vital=False,
+        granted_by="deploy/fleet",
+    ),
     *(
         Right(GROUP, kind, "", verb, EVERYWHERE, "to read it only when it changes", False, "deploy/fleet")
         for kind, verb in (("noderecoveries", "watch"), ("recoverygates", "list"), ("recoverygates", "watch"))
@@ -114,9 +120,14 @@ SEEN_BY_CONTROLLERS = SEEN_BY_AGENTS | {
     ("nodes", "watch"),
     ("pods", "watch"),
     ("noderecoveries", "list"),
+    ("leases", "get"),
 }
 OBSERVERS, OBSERVING_CONTROLLERS = (
-    tuple(replace(r, granted_by="deploy/observe") for r in all_of_them if (r.resource, r.verb) in seen)
+    tuple(
+        replace(r, granted_by="deploy/observe")
+        for r in all_of_them
+        if (r.resource, r.verb) in seen and r.namespace != OWN
+    )
     for all_of_them, seen in ((RIGHTS, SEEN_BY_AGENTS), (CONTROLLERS, SEEN_BY_CONTROLLERS))
 )
 """What agents and the controller use while ENABLE_RECOVERY is false; no concluder runs with so little."""

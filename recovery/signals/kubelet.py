@@ -2,15 +2,16 @@
 
 The node controller sets Ready to Unknown when it has not heard the kubelet for 50 s (kube-controller-manager:
 node-monitor-grace-period). The kubelet itself sets it to False. Neither says why; a node that comes back in
-time is left alone.
+time is left alone. Where the node controller is away, Ready stays True: then the kubelet's Lease tells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from recovery.model import Condition, NodeView, Problem, Reading
+from recovery.model import NodeView, Problem, Reading
 from recovery.signals.own_node import EVIDENCE, Looks, OwnNodeSource, Seen
 
 SOURCE = "kubelet"
@@ -19,48 +20,88 @@ BACK_FOR = timedelta(seconds=60)
 """So long a Node is Ready again before that counts: a kubelet that starts again and again is not back."""
 
 
-class KubeletSource(OwnNodeSource):
-    """Ready False or Unknown is a fault; its type is Ready, its reason the condition's own."""
+SILENT = "NodeStatusUnknown"
+"""The reason that the node controller gives for a kubelet of which it hears nothing."""
 
-    def __init__(self, look: Looks) -> None:
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What is known of the kubelet of a Node that is Ready: how it is silent, and ``since`` when; "" where it
+    is not. ``unknown``: why that is not known."""
+
+    silent: str = ""
+    since: datetime | None = None
+    unknown: str = ""
+
+
+WELL = Heard()
+
+
+class KubeletSource(OwnNodeSource):
+    """Ready False or Unknown is a fault; its type is Ready, its reason the condition's own. So is a kubelet
+    that is silent: ``heard`` tells of that, by a look no older than so many seconds."""
+
+    def __init__(
+        self, look: Looks, heard: Callable[[NodeView, float | None], Heard] = lambda node, within: WELL
+    ) -> None:
         super().__init__(SOURCE, look)
+        self._heard = heard
+        self._within: float | None = None
         self._held: Mapping[str, Problem] = {}
         self._ready_since: datetime | None = None
+        self._unheard_since: datetime | None = None
+
+    def poll(self, boot_id: str, within: float | None = None) -> Reading:
+        """What is known now, by a look no older than ``within`` seconds."""
+        self._within = within
+        return super().poll(boot_id, within)
 
     def _read(self, seen: Seen, node: NodeView, boot_id: str) -> Reading:
         if self._last_of(node) is None:  # a new Node of this name: what was wrong was the one before
-            self._held, self._ready_since = {}, None
+            self._held, self._ready_since, self._unheard_since = {}, None, None
         ready = next((c for c in node.stated if c.type == READY), None)
         if ready is None:
             why = "the Node has no condition Ready yet"
             return Reading(SOURCE, seen.at, unknown={READY: why}, unknown_since={READY: seen.at})
-        if ready.status == "True":
-            return self._back(seen)
-        self._ready_since = None
-        p = self._stated(seen, ready)
-        self._held = {p.reason: p}
-        return Reading(SOURCE, seen.at, (p,), listed=frozenset({(READY, p.reason), (READY, "")}))
+        if ready.status != "True":
+            # Unknown is written by a controller of the cluster. A kubelet has the clock of its machine, which
+            # may be hours slow after a boot. Then the fault would be tolerated no more at once.
+            written = ready.transition if ready.status == "Unknown" else None
+            said = f"{ready.status}: {ready.message}" if ready.message else ready.status
+            return self._bad(seen, ready.reason or "KubeletNotReady", said, written)
+        heard = self._heard(node, self._within)
+        if heard.silent:
+            return self._bad(seen, SILENT, f"True, but {heard.silent}", heard.since)
+        if heard.unknown:
+            self._unheard_since = self._unheard_since or seen.at
+            held, unknown = tuple(self._held.values()), {READY: heard.unknown}
+            return Reading(
+                SOURCE, seen.at, held, unknown, {READY: self._unheard_since}, listed=self._listed()
+            )
+        return self._back(seen)
 
-    def _stated(self, seen: Seen, c: Condition) -> Problem:
-        reason = c.reason or "KubeletNotReady"
-        # Unknown is written by a controller of the cluster. A kubelet has the clock of its machine, which may
-        # be hours slow after a boot. Then the fault would be tolerated no more at once.
-        written = c.transition if c.status == "Unknown" else None
-        first = min((p.since for p in self._held.values()), default=written or seen.at)
-        said = f": {c.message}" if c.message else ""
-        return Problem(
+    def _bad(self, seen: Seen, reason: str, said: str, began: datetime | None) -> Reading:
+        self._ready_since = self._unheard_since = None
+        first = min((p.since for p in self._held.values()), default=began or seen.at)
+        p = Problem(
             source=SOURCE,
             type=READY,
             reason=reason,
-            message=f"the Node's condition {READY} is {c.status}{said}"[:EVIDENCE],
+            message=f"the Node's condition {READY} is {said}"[:EVIDENCE],
             since=min(first, seen.at),
             fresh_until=seen.at + seen.fresh_for,
         )
+        self._held = {p.reason: p}
+        return Reading(SOURCE, seen.at, (p,), listed=self._listed())
+
+    def _listed(self) -> frozenset[tuple[str, str]]:
+        return frozenset({(READY, ""), *((READY, r) for r in self._held)})
 
     def _back(self, seen: Seen) -> Reading:
         """Ready again. Until it has been for a while, what was wrong is not known to be over."""
         self._ready_since = self._ready_since or seen.at
-        listed = frozenset({(READY, ""), *((READY, r) for r in self._held)})
+        self._unheard_since = None
+        listed = self._listed()
         if self._held and seen.at - self._ready_since < BACK_FOR:
             why = f"{READY} is True again, which counts once it has been for a minute"
             since = {READY: self._ready_since}

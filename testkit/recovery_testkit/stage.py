@@ -225,6 +225,7 @@ class FleetActor:
             "records": lambda: replica.watch_records(go_on),
             "gate": lambda: replica.watch_gate(go_on),
             "roll": lambda: replica.call_the_roll(),
+            "leases": lambda: replica.read_leases(),
         }
         self._watching: dict[str, tuple[str, Any]] = {
             "nodes": (NODES, replica.nodes),

@@ -41,7 +41,6 @@ DETECTORS = "node-recovery-npd"
 ROLE = "eks.amazonaws.com/role-arn"
 IRSA = f'serviceAccount: {{annotations: {{{ROLE}: "arn:aws:iam::111122223333:role/r"}}}}\n'
 AZURE = f"azure: {{clusterId: {CLUSTER}, region: eastus2, clientId: {IDENTITY}}}\n"
-LEASES = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
 Rule = dict[str, list[str]]
 
 
@@ -79,14 +78,12 @@ def granted_to(found: list[Document], account: str) -> dict[tuple[str, str], lis
     return rules
 
 
-def test_the_chart_in_fleet_mode_is_the_kustomization_and_the_sidecars_leases(tools: Tools) -> None:
+def test_the_chart_in_fleet_mode_is_the_kustomization_beside_the_sidecars_namespace(tools: Tools) -> None:
     ours, charts = (
         comparable(tools.kustomize(DEPLOY / "fleet")),
         dict(comparable(tools.template(ALONE, *ALL_RIGHTS))),
     )
     # Who goes over from sidecars has their Leases in the release's namespace.
-    for kind in ("Role", "RoleBinding"):
-        del charts[kind, NAMESPACE, CONTROLLER]
     env = container(charts["Deployment", CONTROLLER, CONTROLLER])["env"]
     env.remove({"name": "AGENTS_NAMESPACE", "value": NAMESPACE})
     settings = charts["ConfigMap", CONTROLLER, "node-recovery"]["data"]
@@ -182,19 +179,14 @@ def test_nothing_on_the_nodes_has_a_right_but_to_say_what_it_sees(tools: Tools) 
     assert one(found, "ClusterRoleBinding", DETECTORS)["subjects"] == beside["subjects"], "in both modes"
 
 
-def test_the_controller_has_the_rights_of_deploy_fleet_and_sees_the_sidecars_leases(tools: Tools) -> None:
+def test_the_controller_has_the_rights_of_deploy_fleet(tools: Tools) -> None:
     shipped = granted_to(documents((DEPLOY / "fleet" / "rbac.yaml").read_text()), CONTROLLER)
     granted = granted_to(tools.template(FLEET, *ALL_RIGHTS), CONTROLLER)
-    assert granted.pop(("Role", NAMESPACE)) == [LEASES | {"verbs": ["get"]}]
     assert granted == shipped
 
 
-def test_without_a_detector_the_releases_namespace_holds_that_one_right(tools: Tools) -> None:
-    found = of_the_agents_namespace(tools.template(ALONE, *ALL_RIGHTS))
-    assert [(d["kind"], d["metadata"]["name"]) for d in found] == [
-        ("Role", CONTROLLER),
-        ("RoleBinding", CONTROLLER),
-    ]
+def test_without_a_detector_the_releases_namespace_holds_nothing(tools: Tools) -> None:
+    assert of_the_agents_namespace(tools.template(ALONE, *ALL_RIGHTS)) == []
 
 
 @pytest.mark.parametrize(
@@ -586,7 +578,7 @@ def test_the_patch_for_the_clusters_dns_is_what_the_chart_makes_of_its_values(to
 
 
 def test_the_overlay_for_going_over_names_the_sidecars_namespace_as_the_chart_does(tools: Tools) -> None:
-    overlay = blocks_of("deploy/README.md", "leases.yaml").replace(", leases.yaml", "")
+    overlay = blocks_of("deploy/README.md", "AGENTS_NAMESPACE, value")
     patched = container(
         controller(tools.overlay(overlay.replace("../node-recovery/deploy/fleet", "BASE"), over="fleet"))
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import yaml
@@ -17,6 +17,7 @@ from plane import Plane
 FLEET = "node-recovery-fleet"
 ACCOUNT = f"system:serviceaccount:{FLEET}:{FLEET}"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{FLEET}/leases/{FLEET}"
+KUBELETS_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 POLICY = """\
 apiVersion: noderecovery.dev/v1alpha1
 kind: RecoveryPolicy
@@ -120,10 +121,19 @@ class FleetSite(Site):
     def logs(self) -> str:
         return "\n".join(c.log.read_text() for c in self.replicas() if c.log.exists())
 
-    def states(self, node: str, type_: str, status: str, reason: str, *, may_be_gone: bool = False) -> None:
-        now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    def states(
+        self,
+        node: str,
+        type_: str,
+        status: str,
+        reason: str,
+        *,
+        may_be_gone: bool = False,
+        ago: timedelta = timedelta(0),
+    ) -> None:
+        at = f"{datetime.now(UTC) - ago:%Y-%m-%dT%H:%M:%SZ}"
         condition = {"type": type_, "status": status, "reason": reason, "message": "found"}
-        times = {"lastHeartbeatTime": now, "lastTransitionTime": now}
+        times = {"lastHeartbeatTime": at, "lastTransitionTime": at}
         answer = self.plane.request(
             "PATCH",
             f"/api/v1/nodes/{node}/status",
@@ -248,6 +258,36 @@ def test_a_node_whose_kubelet_died_is_replaced_with_the_rights_that_are_granted_
     )
 
 
+def test_a_kubelet_that_died_while_the_node_controller_was_away_is_found_by_its_lease(
+    fleet: FleetSite,
+) -> None:
+    """Nobody says that its Node is not Ready. The test plays the other kubelet, since KWOK renews the Leases
+    of all. It writes that both were last heard ten minutes ago."""
+    dead, well = fleet.group(2)
+    fleet.until("their kubelets were heard", lambda: fleet.is_ready(dead) and fleet.is_ready(well))
+    fleet.plane.kill("kube-controller-manager")
+    fleet.plane.freeze("kwok")
+
+    def renewed() -> bool:
+        spec = {"renewTime": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"}
+        path, kind = f"{KUBELETS_LEASES}/{well}", "application/merge-patch+json"
+        return fleet.plane.request("PATCH", path, body={"spec": spec}, content_type=kind).status == 200
+
+    try:
+        fleet.dies(dead)
+        for node in (dead, well):
+            fleet.states(node, "Ready", "True", "KubeletReady", ago=timedelta(minutes=10))
+        fleet.until("its group is asked", lambda: renewed() and len(fleet.marked()) == 1, 180)
+        fleet.plane.thaw("kwok")
+        fleet.until("it is recovered", lambda: fleet.phase(dead) == "recovered", 120)
+    finally:
+        fleet.plane.thaw("kwok")
+        fleet.plane.start_again("kube-controller-manager")
+    assert "renews its Lease no more" in fleet.logs()
+    assert well not in fleet.records()
+    assert fleet.refused() == []
+
+
 def test_sidecars_are_taken_away_in_the_middle_and_the_controller_ends_what_they_began(
     fleet: FleetSite,
 ) -> None:
@@ -261,10 +301,6 @@ def test_sidecars_are_taken_away_in_the_middle_and_the_controller_ends_what_they
     fleet.breaks(sick)
     fleet.until("the group was asked by a sidecar", lambda: "was accepted by aws" in fleet.log(sick))
     plane.kubectl("delete", "daemonset", "--all", "-n", NAMESPACE)
-    may = ("--verb=get", "--resource=leases.coordination.k8s.io", "-n", NAMESPACE)
-    plane.kubectl("create", "role", "its-leases", *may)
-    who = ("--role=its-leases", f"--serviceaccount={FLEET}:{FLEET}", "-n", NAMESPACE)
-    plane.kubectl("create", "rolebinding", "its-leases", *who)
     fleet.installed(AGENTS_NAMESPACE=NAMESPACE)
     fleet.groups += groups
     fleet.until("it is recovered", lambda: fleet.phase(sick) == "recovered", 180)

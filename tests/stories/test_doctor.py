@@ -1541,12 +1541,11 @@ def test_a_lease_that_nobody_renews_is_no_leader(
     assert (said.ok, sentence in said.sentence, in_controller.code) == (False, True, 1)
 
 
-def test_sidecars_elsewhere_need_one_right_more(in_controller: Doctor) -> None:
-    in_controller.environ["AGENTS_NAMESPACE"] = HOME
+def test_a_controller_has_to_see_whose_lease_is_renewed(in_controller: Doctor) -> None:
     in_controller.door.denied = {("get", "leases")}
     in_controller()
-    (said,) = [f for f in in_controller.findings if "to see whether a sidecar is alive" in f.sentence]
-    assert HOME in said.sentence
+    why = "to see whether a silent kubelet, or a sidecar, still renews its Lease"
+    (said,) = [f for f in in_controller.findings if why in f.sentence]
     assert "deploy/fleet" in said.remedy
 
 

@@ -140,7 +140,8 @@ class FleetProgram:
         records = threading.Thread(target=self._poll, args=("records", self._watch_records), name="records")
         gate = threading.Thread(target=self._poll, args=("gate", self._watch_gate), name="gate")
         roll = threading.Thread(target=self._poll, args=("roll", self.replica.call_the_roll), name="roll")
-        for thread in (follow, sweep, poll, logs, pods, records, gate, roll, *workers):
+        leases = threading.Thread(target=self._poll, args=("leases", self.replica.read_leases), name="leases")
+        for thread in (follow, sweep, poll, logs, pods, records, gate, roll, leases, *workers):
             thread.daemon = True  # a call to the cloud may take seconds, and a watch a minute
             thread.start()
         try:

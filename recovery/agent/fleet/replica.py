@@ -22,6 +22,7 @@ from recovery.agent.fleet.alike import Alike
 from recovery.agent.fleet.cluster import GATE, NODE, WatchedCluster, node_key
 from recovery.agent.fleet.controller import Controller
 from recovery.agent.fleet.crowd import Crowd
+from recovery.agent.fleet.kubelet_leases import NAMESPACE, KubeletLeases
 from recovery.agent.fleet.leader import Leader
 from recovery.agent.fleet.leases import LeadersLeases, Seen, SweepersLeases
 from recovery.agent.fleet.lost_pods import PodWatch
@@ -53,7 +54,7 @@ from recovery.provider.registry import Providers
 from recovery.report.metrics import Metrics
 from recovery.report.own_view import View
 from recovery.report.publish import Publisher
-from recovery.signals import black_hole, device_counts, never_joined
+from recovery.signals import black_hole, device_counts, kubelet, never_joined
 from recovery.store.codec import Unchanged
 from recovery.store.gate import NAME, Gates
 from recovery.store.gate import decode as decode_gate
@@ -131,7 +132,9 @@ class Replica:
         self._pods = self._made_pod_watch()
         self._roll = self._made_roll()
         self._desk = self._made_desk()
-        self._says = Says(around.policy, self.nodes, alike, self._poller, self._logs, self._pods, self._roll)
+        self._kubelets = self._made_kubelet_leases()
+        read = (self._poller, self._logs, self._pods, self._roll, self._kubelets)
+        self._says = Says(around.policy, self.nodes, alike, *read)
         self._outbreaks = Outbreaks(self.nodes, around.clock, self._cluster, around.policy.limits.population)
         self.controllers: list[Controller] = []
         self.controllers += [self._controller(f"worker {i}") for i in range(workers)]
@@ -233,6 +236,15 @@ class Replica:
         if not self.leader.leads:
             self._roll.stands_down()
         return self._roll.round() if self.leader.leads and self.nodes.in_sync else WAITS
+
+    def read_leases(self) -> float:
+        """Look for kubelets that have fallen silent, where a rule names Ready, while this replica leads.
+        Seconds until the next round."""
+        if self._kubelets is None:
+            return WAITS
+        if not self.leader.leads:
+            self._kubelets.stands_down()
+        return self._kubelets.round() if self.leader.leads and self.nodes.in_sync else WAITS
 
     def view(self, node: str) -> View | str:
         """What is known and decided of ``node``, or why this replica cannot say. Any thread may ask."""
@@ -359,6 +371,15 @@ class Replica:
             self._summon,
             whole=not a.selector,
             on=a.on,
+        )
+
+    def _made_kubelet_leases(self) -> KubeletLeases | None:
+        """Ready is no fault where no rule names it."""
+        a = self._a
+        if all(rule.match.type != kubelet.READY for rule in a.policy.rules):
+            return None
+        return KubeletLeases(
+            Cluster(a.transport, a.clock, NAMESPACE, self._time), a.clock, self.nodes, self._changed
         )
 
     def _controller(self, thread: str) -> Controller:

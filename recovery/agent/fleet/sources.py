@@ -8,6 +8,7 @@ from functools import partial
 
 from recovery.agent.cycle import Source
 from recovery.agent.fleet.alike import Alike
+from recovery.agent.fleet.kubelet_leases import KubeletLeases
 from recovery.agent.fleet.loki import LogReader
 from recovery.agent.fleet.lost_pods import PodWatch
 from recovery.agent.fleet.never_joined import Roll
@@ -42,6 +43,7 @@ class Says:
         logs: LogReader | None = None,
         pods: PodWatch | None = None,
         roll: Roll | None = None,
+        leases: KubeletLeases | None = None,
     ) -> None:
         self._policy = policy
         self._nodes = nodes
@@ -51,8 +53,8 @@ class Says:
         self._logs = logs
         self._pods = pods
         self._roll = roll
+        self._leases = leases
         named = frozenset(rule.match.type for rule in policy.rules)
-        self._kubelet = kubelet.READY in named
         self._named = named - {kubelet.READY, never_joined.TYPE}
         conditions = policy.source("conditions")
         self._rows = conditions.rows if conditions is not None else None
@@ -61,7 +63,7 @@ class Says:
 
     def anything(self, node: NodeView) -> bool:
         """Whether something stands on ``node`` that is not good. Asked at each event of the watch."""
-        if self._kubelet and not node.ready:
+        if self._leases is not None and (not node.ready or self._leases.stays(node)):
             return True
         if self._poller is not None and self._poller.anything(node.name):
             return True
@@ -100,7 +102,9 @@ class Says:
             return [never_joined.NeverJoinedSource(name, self._roll.word)]
 
         look = Look(self._nodes, name, now)
-        made: list[Source] = [kubelet.KubeletSource(look)] if self._kubelet else []
+        made: list[Source] = []
+        if self._leases is not None:
+            made.append(kubelet.KubeletSource(look, self._leases.heard))
         began = partial(self._nodes.stands_since, name)
         for choice in self._policy.sources:
             if choice.name == "conditions":

@@ -149,12 +149,9 @@ def _may_be_off(context: CheckContext) -> bool:
 
 
 def _of_controller(settings: Settings) -> Iterator[Right]:
-    """Its own Lease is in its own namespace. Where sidecars are elsewhere, it looks at their Leases there."""
+    """Its own Lease is in its own namespace."""
     for right in CONTROLLERS:
         yield replace(right, namespace=settings.pod_namespace) if right.namespace == OWN else right
-    if settings.agents_namespace not in ("", settings.pod_namespace):
-        look = next(r for r in CONTROLLERS if r.namespace == OWN and r.verb == "get")
-        yield replace(look, namespace=settings.agents_namespace, why="to see whether a sidecar is alive")
 
 
 def _concludes(context: CheckContext) -> bool:

@@ -1,0 +1,164 @@
+"""Finds kubelets that have fallen silent while their Nodes still say Ready, by their Leases.
+
+The node controller (kube-controller-manager) sets Ready to Unknown within a minute. While it is away, nobody
+does. Each kubelet renews its Lease every ten seconds, and tens of thousands are too many to be watched. So a
+Lease is read where its Node was not written to for longer than any kubelet leaves it alone. No clock of a
+kubelet is relied on: a Lease counts as not renewed once it has stayed as it is, look after look.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from recovery.agent.fleet.nodes import Changed, Nodes, life_of
+from recovery.clock import Clock
+from recovery.errors import ApiError, NotFound
+from recovery.kube.alike import Conditions
+from recovery.kube.cluster import Cluster
+from recovery.model import NodeView
+from recovery.signals.kubelet import READY, WELL, Heard
+from recovery.units import hour
+
+log = logging.getLogger(__name__)
+
+NAMESPACE = "kube-node-lease"
+QUIET = timedelta(minutes=6)
+"""A kubelet writes to its Node every five minutes at least (nodeStatusReportFrequency)."""
+EVERY = 20.0
+"""Seconds between two rounds."""
+UNCHANGED = 60.0
+"""A Lease that has stayed as it is for so many seconds is not renewed. The node controller waits for 50."""
+MOST_APART = 2.5 * EVERY
+"""Seconds between two looks at a Lease, above which it may have been the API server that was away."""
+KNOWN_FOR = 300.0
+"""Seconds for which a kubelet that renews its Lease is not looked at again, however quiet its Node is."""
+MOST = 100
+"""Leases that are read in one round. Of more nothing is known, which the brake counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Lease:
+    """What was seen of one: its ``version`` from ``since`` (``first`` by the API server's time) to ``at``.
+    ``renewed``: when that was last seen. ``stays``: it is renewed no more. Seconds are those of boottime."""
+
+    life: str
+    version: str
+    since: float
+    at: float
+    first: datetime
+    renewed: float
+    stays: bool = False
+
+
+class KubeletLeases:
+    """One thread calls ``round``; any may ask what is known. ``cluster`` is at home in ``NAMESPACE``."""
+
+    def __init__(self, cluster: Cluster, clock: Clock, nodes: Nodes, changed: Changed) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._nodes = nodes
+        self._changed = changed
+        self._leases: dict[str, _Lease] = {}
+        self._lock = threading.Lock()
+
+    # ------------------------------------------------------------ any thread
+
+    def stays(self, node: NodeView) -> bool:
+        """Whether the kubelet of ``node`` renews its Lease no more. Asked at each event of the watch."""
+        lease = self._of(node)
+        return lease is not None and lease.stays and self._quiet_since(node) is not None
+
+    def heard(self, node: NodeView, within: float | None = None) -> Heard:
+        """What is known of the kubelet of ``node``, which is Ready. ``within``: that it is silent is known by
+        a look no older than so many seconds."""
+        written = self._quiet_since(node)
+        if written is None:
+            return WELL
+        if within is not None and self.stays(node) and self._age(node) >= within:
+            try:
+                self._look(node)
+            except ApiError as error:
+                return Heard(unknown=f"the Lease of its kubelet cannot be read: {error}")
+        lease = self._of(node)
+        quiet = f"its kubelet last wrote to the Node at {hour(written)}"
+        if lease is not None and lease.stays:
+            return Heard(f"{quiet}, and renews its Lease no more", since=lease.first)
+        if lease is None or self._clock.boottime() - lease.renewed > 2 * KNOWN_FOR:
+            return Heard(unknown=f"{quiet}, and whether it renews its Lease is not known yet")
+        return WELL
+
+    def _age(self, node: NodeView) -> float:
+        lease = self._of(node)
+        return self._clock.boottime() - lease.at if lease is not None else float("inf")
+
+    def _of(self, node: NodeView) -> _Lease | None:
+        lease = self._leases.get(node.name)
+        return lease if lease is not None and lease.life == life_of(node) else None
+
+    def _quiet_since(self, node: NodeView) -> datetime | None:
+        """When its kubelet last wrote, where that is too long ago for a Node that is Ready; else None."""
+        if not node.ready:
+            return None
+        stated = node.stated
+        written = stated.heartbeat(READY) if isinstance(stated, Conditions) else node.heard
+        return written if written is not None and self._nodes.now() - written > QUIET else None
+
+    # ------------------------------------------------------------ one thread
+
+    def round(self) -> float:
+        """Look at the Leases of quiet Nodes. Seconds until the next round. Never raises ``ApiError``."""
+        quiet = {node.name: node for node in self._nodes.all() if self._quiet_since(node) is not None}
+        with self._lock:
+            for name in self._leases.keys() - quiet.keys():
+                del self._leases[name]
+        try:
+            for node in sorted(filter(self._is_due, quiet.values()), key=self._age, reverse=True)[:MOST]:
+                self._look(node)
+        except ApiError as error:
+            log.warning("the Leases of kubelets: %s", error)
+        return EVERY
+
+    def stands_down(self) -> None:
+        """Another looks now. What this one knew is out of date."""
+        with self._lock:
+            self._leases.clear()
+
+    def _is_due(self, node: NodeView) -> bool:
+        lease = self._of(node)
+        return lease is None or lease.stays or self._clock.boottime() - lease.renewed > KNOWN_FOR
+
+    def _look(self, node: NodeView) -> None:
+        """Read its Lease. A kubelet that has none is asked nothing more: there is nothing to go by."""
+        try:
+            version = str(self._cluster.get_lease(node.name)["metadata"]["resourceVersion"])
+        except NotFound:
+            version = ""
+        with self._lock:
+            before, now = self._of(node), self._clock.boottime()
+            lease = _seen(before, version, life_of(node), now, self._nodes.now())
+            self._leases[node.name] = lease
+        if lease.stays != (before is not None and before.stays):
+            again = (
+                "renews its Lease no more, though the Node is Ready"
+                if lease.stays
+                else "renews its Lease again"
+            )
+            log.warning("%s: its kubelet %s", node.name, again)
+            self._changed(node.name)
+
+
+def _seen(before: _Lease | None, version: str, life: str, now: float, at: datetime) -> _Lease:
+    """What is known after a look ``now``. A Lease that is gone is not renewed, and tells no more."""
+    if not version:
+        stays = before is not None and before.stays
+        return (
+            replace(before, at=now) if before is not None and stays else _Lease(life, "", now, now, at, now)
+        )
+    if before is None or before.version != version:
+        return _Lease(life, version, now, now, at, renewed=now if before is not None else float("-inf"))
+    if now - before.at > MOST_APART and not before.stays:
+        return _Lease(life, version, now, now, at, before.renewed)
+    return replace(before, at=now, stays=before.stays or now - before.since >= UNCHANGED)

@@ -1,0 +1,244 @@
+"""A kubelet falls silent while the node controller is away: its Node says Ready, and its Lease tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from recovery_testkit.kubefaults import Asked, lost_request
+from recovery_testkit.stage import Stage
+
+from recovery.model import Phase
+from tests.stories.scenery import Cloud, judge, pass_time, records
+from tests.stories.scenes import MERGE, calls, patch_node, phase, the_record
+from tests.stories.test_conditions import policy
+from tests.stories.test_one_controller import Group
+
+NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+DEAD = policy("{type: Ready}", "{do: drain, within: 2m, then: force}, {do: replace}").replace(
+    b"    remedy", b"    after: 3m\n    remedy"
+)
+KUBELET = "kubelet"
+MINUTE = 60
+HOUR = timedelta(hours=1)
+
+
+class Kubelets(Group):
+    """The group, and the kubelets of its machines. No node controller is at work: Ready is what they say."""
+
+    def __init__(self, stage: Stage, *, writes: bool = True) -> None:
+        super().__init__(stage)
+        self.mute: set[str] = set()
+        self.leaseless: set[str] = set()
+        self.writes = writes
+        self.slow = timedelta(0)
+        self._wrote: dict[str, float] = {}
+
+    def act(self) -> None:
+        super().act()
+        for node in self.stage.store.request("GET", "/api/v1/nodes").body["items"]:
+            name = node["metadata"]["name"]
+            if name not in self.mute:
+                self.renew(name)
+                self._write(name)
+
+    def renew(self, name: str) -> None:
+        if name in self.leaseless:
+            return
+        at = f"{self.stage.clock.true_time():%Y-%m-%dT%H:%M:%S.%fZ}"
+        body = {"metadata": {"name": name}, "spec": {"holderIdentity": name, "renewTime": at}}
+        kept = {"content_type": MERGE, "user_agent": KUBELET}
+        if not self.stage.store.request("PATCH", f"{NODE_LEASES}/{name}", body=body, **kept).ok:
+            assert self.stage.store.request("POST", NODE_LEASES, body=body, user_agent=KUBELET).ok
+
+    def _write(self, name: str) -> None:
+        now = self.stage.clock.monotonic()
+        if self.writes and now - self._wrote.setdefault(name, now) >= 5 * MINUTE:
+            self._wrote[name] = now
+            at = f"{self.stage.clock.true_time() - self.slow:%Y-%m-%dT%H:%M:%SZ}"
+            said = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": at}
+            patch_node(self.stage, name, {"status": {"conditions": [said]}}, "status", KUBELET)
+
+
+def fleet(text: bytes = DEAD, *, count: int = 4, writes: bool = True) -> tuple[Stage, Kubelets]:
+    s = Stage(text)
+    s.nodes(count)
+    s.fleet()
+    s.run(5)
+    return s, Kubelets(s, writes=writes)
+
+
+def silent() -> tuple[Stage, Kubelets]:
+    """The kubelet of node-0 writes nothing after its first two minutes."""
+    s, kubelets = fleet()
+    minutes(s, kubelets, 2)
+    kubelets.mute.add("node-0")
+    return s, kubelets
+
+
+def minutes(s: Stage, kubelets: Cloud, count: float, until: Callable[[], bool] = lambda: False) -> None:
+    pass_time(s, count * MINUTE, kubelets, until=until, step=5)
+
+
+def is_in(s: Stage, expected: Phase) -> bool:
+    return s.record("node-0") is not None and phase(s) is expected
+
+
+def asked(s: Stage) -> list[str]:
+    """Of which Nodes' kubelets the Lease was read."""
+    found: list[str] = []
+
+    def noted(a: Asked) -> bool:
+        if a.method == "GET" and a.path.startswith(NODE_LEASES):
+            found.append(a.path.rpartition("/")[2])
+        return False
+
+    s.api.fail_next(noted, lost_request)
+    return found
+
+
+def muted_at_a_look(s: Stage, kubelets: Kubelets) -> None:
+    """No Lease is renewed after the next look at it."""
+
+    def mute(a: Asked) -> bool:
+        if a.method == "GET" and a.path.startswith(NODE_LEASES):
+            kubelets.mute.add(a.path.rpartition("/")[2])
+        return False
+
+    s.api.fail_next(mute, lost_request)
+    minutes(s, kubelets, 10, lambda: bool(kubelets.mute))
+    s.api.heal()
+
+
+def test_a_node_whose_kubelet_is_silent_is_replaced_though_it_says_ready() -> None:
+    s, kubelets = silent()
+    minutes(s, kubelets, 6)
+    r = the_record(s)
+    assert (r.phase, r.faults[0].reason) == (Phase.SUSPECT, "NodeStatusUnknown")
+    assert "Ready is True, but its kubelet last wrote to the Node at " in r.faults[0].message
+    assert r.faults[0].message.endswith(", and renews its Lease no more")
+    minutes(s, kubelets, 30, lambda: is_in(s, Phase.RECOVERED))
+    assert calls(s) == [("replace", "m-0")]
+    judge(s)
+
+
+@pytest.mark.parametrize("writes", [False, True], ids=["Nodes seldom written to", "clocks an hour slow"])
+def test_a_kubelet_that_renews_its_lease_is_not_silent_however_quiet_its_node_is(writes: bool) -> None:
+    s, kubelets = fleet(writes=writes)
+    kubelets.slow = HOUR
+    found = asked(s)
+    minutes(s, kubelets, 40)
+    assert not records(s)
+    assert found
+    assert len(found) <= 4 * (40 / 5) * 2, "once in five minutes, and once more"
+    judge(s)
+
+
+def test_where_kubelets_write_in_time_no_lease_is_read() -> None:
+    s, kubelets = fleet()
+    found = asked(s)
+    minutes(s, kubelets, 40)
+    assert not found
+    assert not records(s)
+
+
+def test_where_no_rule_names_ready_no_lease_is_read() -> None:
+    s, kubelets = fleet(policy(), writes=False)
+    found = asked(s)
+    minutes(s, kubelets, 20)
+    assert not found
+    assert not records(s)
+
+
+def test_while_the_api_server_is_away_nobody_can_renew_and_nobody_is_silent() -> None:
+    s, kubelets = fleet(writes=False)
+    for _ in range(3):
+        muted_at_a_look(s, kubelets)
+        s.api.fail_next(lambda _: True, lost_request, times=10_000)
+        minutes(s, kubelets, 3)
+        s.api.heal()
+        minutes(s, kubelets, 0.5)
+        kubelets.mute.clear()
+        minutes(s, kubelets, 1)
+    assert not records(s)
+    judge(s)
+
+
+def test_a_controller_that_slept_meanwhile_sees_no_silence_either() -> None:
+    s, kubelets = fleet(writes=False)
+    for _ in range(3):
+        muted_at_a_look(s, kubelets)
+        s.actors["controller"].alive = False
+        minutes(s, kubelets, 3)
+        s.actors["controller"].alive = True
+        minutes(s, kubelets, 0.5)
+        kubelets.mute.clear()
+        minutes(s, kubelets, 1)
+    assert not records(s)
+    judge(s)
+
+
+def test_a_kubelet_that_is_back_before_anything_was_done_is_left_alone() -> None:
+    s, kubelets = silent()
+    minutes(s, kubelets, 15, lambda: s.record("node-0") is not None)
+    kubelets.mute.clear()
+    minutes(s, kubelets, 0.5)
+    assert phase(s) is Phase.SUSPECT
+    minutes(s, kubelets, 3)
+    assert phase(s) is Phase.WITHDRAWN
+    assert calls(s) == []
+    judge(s)
+
+
+def test_one_that_renews_its_lease_right_before_the_call_is_not_replaced() -> None:
+    """The Lease is read once more before the call, whatever the last round has shown."""
+    s, kubelets = silent()
+
+    def is_back(a: Asked) -> bool:
+        if a.method == "PATCH" and a.path == "/api/v1/nodes/node-0" and "node-0" in kubelets.mute:
+            kubelets.mute.clear()
+            kubelets.renew("node-0")
+        return False
+
+    s.api.fail_next(is_back, lost_request)
+    minutes(s, kubelets, 15, lambda: is_in(s, Phase.WITHDRAWN))
+    assert calls(s) == []
+    judge(s)
+
+
+def test_a_new_leader_does_not_know_yet_and_takes_nothing_back() -> None:
+    s, kubelets = silent()
+    minutes(s, kubelets, 15, lambda: s.record("node-0") is not None)
+    s.kill(s.actors["controller"])
+    s.fleet("next")
+    minutes(s, kubelets, 1)
+    assert phase(s) is Phase.SUSPECT
+    minutes(s, kubelets, 30, lambda: is_in(s, Phase.RECOVERED))
+    assert calls(s) == [("replace", "m-0")]
+    judge(s)
+
+
+def test_when_the_node_controller_is_back_it_is_the_same_fault() -> None:
+    s, kubelets = silent()
+    minutes(s, kubelets, 15, lambda: s.record("node-0") is not None)
+    unknown = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
+    patch_node(s, "node-0", {"status": {"conditions": [unknown]}}, "status", "node controller")
+    minutes(s, kubelets, 30, lambda: is_in(s, Phase.RECOVERED))
+    assert len(the_record(s).faults) == 1
+    assert calls(s) == [("replace", "m-0")]
+
+
+def test_a_kubelet_without_a_lease_is_not_known_to_be_silent() -> None:
+    s, kubelets = fleet(writes=False)
+    kubelets.leaseless = {f"node-{i}" for i in range(4)}
+    minutes(s, kubelets, 20)
+    assert not records(s)
+
+
+def test_a_deleted_lease_ends_no_silence() -> None:
+    s, kubelets = silent()
+    minutes(s, kubelets, 15, lambda: s.record("node-0") is not None)
+    s.store.request("DELETE", f"{NODE_LEASES}/node-0", user_agent="somebody")
+    minutes(s, kubelets, 30, lambda: is_in(s, Phase.RECOVERED))
+    assert calls(s) == [("replace", "m-0")]
