@@ -26,6 +26,8 @@ LABEL_VALUES, NAMES = 12, 5
 PLACED = 20
 """While no more nodes may be out, slots keep the providerID of their machine. With 50 slots the gate has no
 room for that, and nobody may take a word off another's slot later."""
+DELETED = "deleted"
+"""Whose slot it is, where that record was deleted and the gate made again since: nobody knows its UID."""
 KEPT = (
     "topology.kubernetes.io/zone",
     "node.kubernetes.io/instance-type",
@@ -169,8 +171,9 @@ def silent(gate: Gate, budget_per: Iterable[str]) -> tuple[tuple[str, str], ...]
 def rebuild(gate: Gate, records: Iterable[Record], now: datetime) -> Gate:
     """The gate, made again from the records, for an object that is new or was emptied.
 
-    Open records past suspect get their line, and a slot where their node may be out of service. Starts and
-    claims come from all records.
+    Open records past suspect get their line, and a slot where their node may be out of service. So does what
+    was written in place of a deleted record that had one: it is free once its machine is as it was, or gone.
+    Starts and claims come from all records.
     """
     open_lines, starts, claimed = [], list(gate.starts), list(gate.claimed)
     slots: tuple[Slot, ...] = ()
@@ -180,6 +183,8 @@ def rebuild(gate: Gate, records: Iterable[Record], now: datetime) -> Gate:
             open_lines.append(Line(r.node, r.uid, r.phase_since))
             if r.phase is Phase.RECOVERING or r.marks or r.intent:
                 slots = _with(slots, slot_again(r, r.phase_since))
+        elif r.phase is Phase.LOST and r.scopes:
+            slots = _with(slots, replace(slot_again(r, r.phase_since), record_uid=DELETED))
         starts = list(union(starts, starts_of(r)))
         if len(starts) > 2 * STARTS:  # only the latest are kept
             starts = sorted(starts, key=lambda s: s.at)[-STARTS:]

@@ -191,6 +191,7 @@ def lost(s: Situation) -> Decision:
         boot_id=s.node.boot_id if s.node else "",
         faults=(),
         phase_since=s.now,
+        scopes=slot.scopes if slot else (),  # by these it has a slot again, if the gate is made again
     )
     why = "lost: somebody deleted the record of a recovery that was open"
     return act(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from recovery_testkit.stage import Stage
 
 from recovery.model import Phase
 from tests.builders.policies import policy_file
-from tests.stories.scenery import RECORDS, alive, change_gate, pass_time, slots
+from tests.stories.scenery import GATE, RECORDS, alive, change_gate, pass_time, slots
 from tests.stories.scenes import calls, phase, ready, the_record
 
 ONE = "cooldown: 0s, budget: 1, budgetPer: {}, brake: 100%"
@@ -137,3 +138,19 @@ def test_a_machine_that_nobody_can_name_any_more_is_gone_after_an_hour() -> None
     assert (slots(s), the_record(s).machine.id) == (["node-0"], "m-0")
     s.run(1000, step=10)
     assert slots(s) == ["node-1"]
+
+
+@pytest.mark.parametrize("how", ["deleted", "emptied"])
+def test_the_slot_of_a_deleted_record_is_there_again_after_the_gate_was_made_again(how: str) -> None:
+    s = deleted()
+    s.run(200, step=2)
+    assert (phase(s), slots(s)) == (Phase.LOST, ["node-0"])
+    if how == "deleted":
+        assert s.store.request("DELETE", GATE).ok
+    else:
+        change_gate(s, lambda gate: gate.pop("status"))
+    s.run(600, step=2)
+    assert (calls(s), slots(s)) == ([("replace", "m-0")], ["node-0"]), "two would be out"
+    s.provider.groups["g0"].unhealthy.clear()
+    pass_time(s, 600, until=lambda: len(calls(s)) > 1)
+    assert (calls(s)[1:], slots(s)) == ([("replace", "m-1")], ["node-1"])
