@@ -28,9 +28,11 @@ sleep: Callable[[float], None] = time.sleep
 
 
 def stands(r: Record, node: NodeView | None) -> bool:
-    """Whether what was asked for may still happen to the machine behind the Node."""
-    there = node is not None and (not r.machine.provider_id or node.provider_id == r.machine.provider_id)
-    return there and bool(standing(r, node))
+    """Whether what was asked for may still happen to the record's machine. Without its Node, too: it may
+    register again. Not where another machine goes by the name."""
+    known = node.provider_id if node is not None else ""
+    another = bool(known and r.machine.provider_id) and known != r.machine.provider_id
+    return not another and bool(standing(r, node))
 
 
 def describe_standing(r: Record, node: NodeView | None) -> str:

@@ -90,8 +90,13 @@ def late(r: Record, now: datetime) -> bool:
 
 
 def before_service(s: Situation, r: Record) -> Decision | None:
-    """What is to be taken back before the node of ``r`` goes back to service; None if nothing stands."""
+    """What is to be taken back before the node of ``r`` goes back to service; None if nothing stands.
+
+    A node that a person wants back may have no Node, or one that does not tell its machine. It may register
+    again at any time, so the record says which machine it is about.
+    """
     asked = standing_now(s, r)
-    if not asked or s.machine is None or s.machine.id != r.machine.id:
+    machine = r.machine if s.machine is None and r.release is not None else s.machine
+    if not asked or machine is None or machine.id != r.machine.id:
         return None
     return act(TakeBack(), f"{words(asked)} was asked for and never came: it is taken back first")

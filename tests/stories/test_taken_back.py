@@ -339,3 +339,34 @@ def test_what_others_put_on_a_record_stays_when_a_release_asks_for_it_back(
     metadata = s.store.request("GET", path).body["metadata"]
     assert metadata.get("annotations") == {"example.com/ticket": "OPS-4711"}
     assert metadata.get("finalizers") == ["example.com/archive"]
+
+
+@pytest.mark.parametrize("by", ["its own agent", "the concluder"])
+def test_a_release_without_a_node_takes_the_mark_back_too_and_the_machine_may_register_again(
+    sit: Sit, by: str
+) -> None:
+    s = never_came()
+    if by == "the concluder":
+        s.kill(s.actors["agent of node-0"])
+        s.concluder()
+    s.delete_node("node-0")
+    s.run(30)
+    said = sit(s).run("release", "node-0", "--yes")
+    assert said.out == "node-0 is released; its Node is not there: released by ada@laptop.\n"
+    assert "replace of m-0 was asked for and may still come" in said.err
+    assert (phase(s), s.provider.taken_back) == (Phase.RELEASED, ["m-0"])
+    s.register("node-0", "m-0")
+    s.run(30)
+    days_later(s)
+    assert "m-0" in s.provider.groups["workers"].in_service
+
+
+def test_a_release_without_a_node_is_refused_where_the_request_cannot_be_taken_back(sit: Sit) -> None:
+    s = never_came()
+    s.provider.take_back_error = Refused("m-0 is InService and unhealthy: look at the group")
+    s.delete_node("node-0")
+    s.run(30)
+    said = sit(s).run("release", "node-0", "--yes")
+    assert said.code == 1
+    assert "m-0 is InService and unhealthy: look at the group" in said.err
+    assert phase(s) is Phase.HANDED_OVER
