@@ -366,6 +366,8 @@ def _heard(s: Situation, r: Record) -> bool:
         return False
     if s.node.boot_id not in {r.boot_id, *(f.boot_id for f in about)} - {""}:
         return False
+    if not about:  # of a deleted record: any source may have stated it
+        return all(x.readable for x in s.readings)
     return all(_can_be_read(s.reading_of(f.source), f) for f in about)
 
 
@@ -411,7 +413,7 @@ def _counted_now(f: Fault, s: Situation, r: Record, until: datetime | None = Non
     The machine may have booted in a replacement, and the fault come back: then the record knows that boot.
     """
     p, boot = _problem(f, s), s.node.boot_id if s.node is not None else ""
-    if p is None or not boot or (until is not None and _stated_after(f, p, r, until)):
+    if p is None or not boot or (until is not None and stated_after(f, p, r, until)):
         return f
     if boot not in (f.boot_id, r.boot_id) and not _seen_in_this_boot(f, p, s, until):
         return f
@@ -434,7 +436,7 @@ def _seen_in_this_boot(f: Fault, p: Problem, s: Situation, until: datetime | Non
     return until is None or p.since <= until
 
 
-def _stated_after(f: Fault, p: Problem, r: Record, until: datetime) -> bool:
+def stated_after(f: Fault, p: Problem, r: Record, until: datetime) -> bool:
     """Whether ``p``, which is the fault ``f`` of ``r`` as it is now, was stated after ``until``.
 
     A plugin states at each run what it has found once. An agent that was started since cannot tell. What it

@@ -17,6 +17,7 @@ from recovery.decide.acknowledged import (
     full,
     late_witness,
     remembered,
+    stated_after,
     worth_a_record,
 )
 from recovery.decide.assessment import Assessment
@@ -111,6 +112,10 @@ def forget_cleared(s: Situation, r: Record) -> Decision | None:
     Of a log rule's fault, note that the life of the detector that stated it has ended. A fault that is still
     handed over stays known, so that it is reported once however often it shows.
     """
+    if found := of_a_deleted_record(s, r):
+        names = ", ".join(map(name, told_apart(found)))
+        about = replace(remembered(r, found), faults=kept(found))
+        return act(WriteRecord(about), f"{names} was there when the node was released: it starts nothing")
     if (released := as_released(s, r)) != r:
         return act(WriteRecord(released), f"{r.sentence}; what had been stated by then starts nothing")
     if more := released_with(s, r):
@@ -145,6 +150,19 @@ def late_witnesses(s: Situation, r: Record) -> tuple[Fault, ...]:
     every = (p for x in s.readings for p in x.problems if p.kind is Kind.LEVEL)
     shown = (p for p in every if not of_a_boot_before(p, s))
     return tuple(f for p in shown if late_witness(f := fault_of(p, s), r))
+
+
+def of_a_deleted_record(s: Situation, r: Record) -> tuple[Fault, ...]:
+    """The faults that the node showed when a person released it after its record was deleted: nobody knows
+    any more which of them it was about."""
+    if r.phase is not Phase.RELEASED or r.faults or r.release_heard:
+        return ()
+    if s.node is None or s.machine is None or not same_boot(s, r):
+        return ()
+    until = closed_at(s, r)
+    shown = (p for x in s.readings for p in x.problems if not of_a_boot_before(p, s))
+    of_then = (p for p in shown if all(at <= until for at in p.times))
+    return tuple(f for p in of_then if not stated_after(f := fault_of(p, s), p, r, until))
 
 
 def released_with(s: Situation, r: Record) -> tuple[Fault, ...]:

@@ -11,10 +11,21 @@ from recovery_testkit.stage import Stage
 from recovery.model import Phase
 from tests.builders.policies import policy_file
 from tests.stories.scenery import GATE, RECORDS, alive, change_gate, pass_time, slots
-from tests.stories.scenes import calls, phase, ready, the_record
+from tests.stories.scenes import (
+    calls,
+    cast,
+    new_process,
+    phase,
+    ready,
+    release_by_command,
+    remove_pod,
+    stubborn_pod,
+    the_record,
+)
 
 ONE = "cooldown: 0s, budget: 1, budgetPer: {}, brake: 100%"
 REPLACES = policy_file("{do: replace, within: 30m}", limits=ONE)
+DRAINS = policy_file("{do: drain, within: 10m, then: hold}, {do: replace, within: 30m}", limits=ONE)
 REBOOTS = policy_file("{do: reboot, within: 30m}", limits=ONE)
 UNDER_WAY = "node-0: its record was deleted, and its slot is not free yet: "
 
@@ -154,3 +165,25 @@ def test_the_slot_of_a_deleted_record_is_there_again_after_the_gate_was_made_aga
     s.provider.groups["g0"].unhealthy.clear()
     pass_time(s, 600, until=lambda: len(calls(s)) > 1)
     assert (calls(s)[1:], slots(s)) == ([("replace", "m-1")], ["node-1"])
+
+
+@pytest.mark.parametrize("restarted", ["never", "before the release", "right after it"])
+def test_a_release_after_the_record_was_deleted_is_about_what_the_node_showed_by_then(restarted: str) -> None:
+    s = cast(DRAINS, agents=2)
+    stubborn_pod(s)
+    s.fault("node-0")
+    s.run(8)
+    assert s.store.request("DELETE", f"{RECORDS}/node-0").ok
+    if restarted == "before the release":
+        new_process(s, "node-0")
+    s.run(500, step=2)
+    assert phase(s) is Phase.LOST
+    release_by_command(s)
+    if restarted == "right after it":
+        new_process(s, "node-0")
+    remove_pod(s)
+    s.run(200, step=1)
+    assert (phase(s), calls(s)) == (Phase.RELEASED, [])
+    s.fault("node-0", "DMA_ERROR", "HBM_UNCORRECTABLE_ERROR")
+    pass_time(s, 60, until=lambda: calls(s) != [])
+    assert calls(s) == [("replace", "m-0")], "another fault is treated"
