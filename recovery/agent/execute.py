@@ -338,12 +338,17 @@ class Executor:
         return self._write(s, then or replace(r, marks=marks, rung_since=r.rung_since or now))
 
     def _unmark(self, s: Situation) -> Performed:
-        """Only what is ours: the taint with our key, and what our annotations name (law 5)."""
+        """Only what is ours: the taint with our key, and what our annotations name (law 5).
+
+        The record first: those that only the Node has are seen there to be ours. Those that only the record
+        has were taken off by somebody, and a recovery whose fault comes back would be held for that.
+        """
         assert s.node is not None
         assert s.record is not None
+        if s.record.marks:
+            self._w.records.write(replace(s.record, marks=Marks()))
         if (patch := unmark_patch(s.node)) is not None:
             self._w.cluster.patch_node(s.node_name, patch)
-        self._w.records.write(replace(s.record, marks=Marks()))
         return Performed()
 
     def _out_of_service(self, s: Situation, on: bool) -> Performed:
