@@ -8,7 +8,7 @@ from datetime import timedelta
 from recovery.catalog import bad_status, own_fault, polarity
 from recovery.decide.diagnosis import diagnose, live, name
 from recovery.decide.situation import Situation
-from recovery.model import Machine, NodeView, Polarity, Reading, Record
+from recovery.model import ConditionRow, Machine, NodeView, Polarity, Reading, Record
 from recovery.signals import conditions
 from recovery.signals.marks import observed
 from recovery.signals.own_node import Seen
@@ -63,5 +63,5 @@ def _read(s: Situation, node: NodeView) -> Iterator[Reading]:
             yield conditions.observe(conditions.State(), look, _known(choice.rows, named))[1]
 
 
-def _known(rows: Iterable[Polarity], named: Collection[str]) -> Callable[[str], Polarity | None]:
+def _known(rows: Iterable[ConditionRow], named: Collection[str]) -> Callable[[str], Polarity | None]:
     return lambda kind: polarity(kind, rows, named)

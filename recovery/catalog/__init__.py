@@ -7,7 +7,7 @@ import it, since it does not change while the program runs. It imports model and
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
@@ -16,6 +16,7 @@ from typing import Any
 from recovery.catalog import codes
 from recovery.model import (
     CatalogueRow,
+    ConditionRow,
     Detector,
     Ends,
     Latch,
@@ -96,15 +97,36 @@ def polarities() -> tuple[Polarity, ...]:
 
 
 def polarity(
-    type: str, more: Iterable[Polarity] = (), named: Collection[str] | None = None
+    type: str, more: Iterable[ConditionRow] = (), named: Collection[str] | None = None
 ) -> Polarity | None:
-    """What a condition of ``type`` says; None where that is not known. ``more``: a policy's own rows.
+    """What a condition of ``type`` says; None where that is not known.
+
+    ``more``: a policy's own rows, of which the first that fits counts.
 
     ``named``: the types that the policy's rules name, where it matters that some say nothing without that.
     """
-    row = next((row for row in more if _any(row.types, type)), None) or _known_polarity(type)
+    own = next((row for row in more if fnmatchcase(type, row.type)), None)
+    row = _by_policy(type, own) if own is not None else _known_polarity(type)
     unasked = row is not None and row.only_named and named is not None and type not in named
     return None if unasked else row
+
+
+@lru_cache(maxsize=1024)
+def _by_policy(type: str, own: ConditionRow) -> Polarity:
+    """A row that changes one thing leaves all else as it is known. A polarity that it turned round by leaving
+    it out would make a fault of a healthy machine's good status."""
+    known = _known_polarity(type) or Polarity("the policy", (type,), "True", takes_back=True)
+    bad = known.bad if own.bad is None else own.bad
+    return replace(known, bad=bad, takes_back=known.takes_back if own.takes_back is None else own.takes_back)
+
+
+def turned_round(row: ConditionRow) -> tuple[str, ...]:
+    """The known conditions of which ``row`` says that the status is bad that is good by the catalogue."""
+    known = {t for each in polarities() for t in each.types if row.bad not in (None, each.bad)}
+    exact = _known_polarity(row.type)
+    if exact is not None and row.bad not in (None, exact.bad):
+        known.add(row.type)
+    return tuple(sorted(t for t in known if fnmatchcase(t, row.type)))
 
 
 @lru_cache(maxsize=1024)

@@ -29,6 +29,7 @@ from recovery.model import (
     EVERY_OTHER,
     Absent,
     Blocker,
+    ConditionRow,
     DrainPolicy,
     Ends,
     Latch,
@@ -40,7 +41,6 @@ from recovery.model import (
     PodMode,
     PodRule,
     Pods,
-    Polarity,
     Policy,
     Rate,
     Retention,
@@ -216,7 +216,7 @@ def _source(model: policy_schema.SourceModel) -> SourceChoice:
         pod = PodChoice(tuple(one.namespaces), selectors, one.port)
     return SourceChoice(
         next(iter(model.model_fields_set)),
-        tuple(Polarity("the policy", (row.type,), row.bad, row.takes_back) for row in rows),
+        tuple(ConditionRow(row.type, row.bad, row.takes_back) for row in rows),
         pod,
         model.autopilot.pcie_bandwidth if model.autopilot else 0.0,
         tuple(row for each in asked for row in _metric_rows(each)),

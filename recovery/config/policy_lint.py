@@ -36,7 +36,7 @@ from recovery.signals import (
     loki,
     never_joined,
 )
-from recovery.units import span
+from recovery.units import few, span
 
 SAME_MACHINE = frozenset({Step.REBOOT, Step.REIMAGE, Step.REDEPLOY})
 TYPES: Mapping[str, Collection[str]] = {
@@ -70,6 +70,11 @@ def warnings_about(policy: Policy, lines: Mapping[str, int], path: str) -> Itera
         yield from (
             at(f"{of_source}{field}", text) for field, text in _about_metrics(source, lines, of_source)
         )
+        for r, row in enumerate(source.rows):
+            if other := catalog.turned_round(row):
+                text = f"{row.bad}, which for {few(other, 3)} is the good status by the catalogue"
+                field = f"sources[{index}].conditions.rows[{r}].bad"
+                yield at(field, f"{text}: then healthy machines are recovered")
     for index, rule in enumerate(policy.rules):
         where = f"rules[{index}]"
         yield from (at(f"{where}{field}", text) for field, text in _about_rule(rule))

@@ -365,12 +365,15 @@ class ApiModel(Strict):
 
 
 class ConditionModel(Strict):
-    """A condition of the Node that is not among the known ones."""
+    """A condition of the Node: one that is not among the known ones, or what is different about one."""
 
     type: Text
-    bad: Status = _default("True", "the status that is the fault")
-    takes_back: Flag = _default(
-        True, "its good status says that the fault is over; else only another boot or machine does"
+    bad: Annotated[Status | None, Given] = _optional(
+        "the status that is the fault; left out: the catalogue's, or True for what it does not have"
+    )
+    takes_back: Annotated[Flag | None, Given] = _optional(
+        "its good status says that the fault is over; else only another boot or machine does; left out: the "
+        "catalogue's, or true for what it does not have"
     )
 
 

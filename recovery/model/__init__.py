@@ -97,6 +97,7 @@ from recovery.model.signals import Kind, Problem, Reading
 from recovery.model.sources import (
     Bound,
     CatalogueRow,
+    ConditionRow,
     Detector,
     Ends,
     LogChoice,
@@ -135,6 +136,7 @@ __all__ = [
     "Claim",
     "ClusterDelete",
     "Condition",
+    "ConditionRow",
     "Deleting",
     "Detector",
     "Done",

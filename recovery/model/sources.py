@@ -59,6 +59,15 @@ class Polarity:
 
 
 @dataclass(frozen=True, slots=True)
+class ConditionRow:
+    """What a policy says of conditions of a type like ``type``. None: what the catalogue says of it."""
+
+    type: str
+    bad: str | None = None
+    takes_back: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PodChoice:
     """A pod on the own node whose metrics are read at ``port``: of a DaemonSet in one of ``namespaces``, with
     all labels of one of ``selectors``."""
@@ -155,14 +164,14 @@ class LogChoice:
 
 @dataclass(frozen=True, slots=True)
 class SourceChoice:
-    """A source of signals that the policy reads. ``rows``: conditions of a Node beside the known ones.
+    """A source of signals that the policy reads. ``rows``: what it says of a Node's conditions itself.
 
     ``pod``: the pod that it reads, where it reads one. ``slow_pcie``: GB/s, see ``signals.autopilot_gauge``.
     ``metrics``: what a Prometheus server is asked. ``logs``: what a Loki server is asked.
     """
 
     name: str
-    rows: tuple[Polarity, ...] = ()
+    rows: tuple[ConditionRow, ...] = ()
     pod: PodChoice | None = None
     slow_pcie: float = 0.0
     metrics: tuple[MetricRow, ...] = ()

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from recovery.catalog import polarity
 from recovery.decide.drill import ends, is_drill
-from recovery.model import Condition, NodeView, Polarity, Problem, Reading
+from recovery.model import Condition, ConditionRow, NodeView, Polarity, Problem, Reading
 from recovery.quick import quick, replace
 from recovery.signals import nvsentinel
 from recovery.signals.nvsentinel import Found
@@ -195,7 +195,7 @@ class ConditionsSource(OwnNodeSource):
         self,
         look: Looks,
         boot_began: Callable[[str], datetime | None] = lambda _: None,
-        rows: Iterable[Polarity] = (),
+        rows: Iterable[ConditionRow] = (),
         named: Iterable[str] = (),
     ) -> None:
         super().__init__(SOURCE, look)

@@ -538,3 +538,27 @@ def test_a_fault_that_is_only_told_and_became_unknown_holds_no_step_for_another(
     writes(s, ("KernelDeadlock", "Unknown", "NoAnswer"))
     s.run(300, step=1)
     assert calls(s) == [("replace", "m-0")]
+
+
+# ---------------------------------------------------------------- rows of the policy about known conditions
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "{type: AcceleratedHardwareReady, takesBack: true}",
+        "{type: AcceleratedHardwareReady}",
+        '{type: "*Ready"}',
+        '{type: "*Ready", takesBack: true}',
+    ],
+)
+def test_a_row_that_does_not_say_what_is_bad_takes_no_healthy_node_for_a_sick_one(row: str) -> None:
+    """EKS's condition is bad when False, and a row is about what is different."""
+    sources = f"[npd, {{conditions: {{rows: [{row}]}}}}]".encode()
+    s = cast(policy("{type: AcceleratedHardwareReady}").replace(b"[conditions]", sources), count=10)
+    writes(s, EKS_GOOD)
+    renewed(s, 5, EKS_GOOD)
+    assert (calls(s), s.record("node-0"), marked(s)) == ([], None, NO_MARKS)
+    writes(s, EKS)
+    to_the_end(s, Cloud(s))
+    assert calls(s) == [("replace", "m-0")]

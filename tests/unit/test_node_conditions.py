@@ -9,7 +9,7 @@ import pytest
 
 from recovery.catalog import bad_status, faults, polarities, polarity
 from recovery.decide.census import ill
-from recovery.model import Condition, Polarity, Reading
+from recovery.model import Condition, ConditionRow, Reading
 from recovery.signals.conditions import RENEWED, Look, State, observe
 from recovery.signals.own_node import EVIDENCE
 from tests.builders.nodes import node
@@ -32,7 +32,7 @@ def looks(
     every: timedelta = MINUTE,
     boots: tuple[str, ...] = (),
     began: datetime | None = None,
-    rows: tuple[Polarity, ...] = (),
+    rows: tuple[ConditionRow, ...] = (),
 ) -> tuple[State, Reading]:
     """The Node is looked at once for each of these, so far apart, and renewed each time. The last reading."""
     state, reading = state or State(), None
@@ -88,9 +88,41 @@ def test_a_condition_is_a_fault_by_the_polarity_of_its_writer(
 
 
 def test_a_policy_may_name_a_condition_of_ones_own() -> None:
-    own = Polarity("the policy", ("Somebodys*",), "False", takes_back=True)
+    own = ConditionRow("Somebodys*", "False")
     reading = looks(condition("SomebodysOwn", "False", "No"), rows=(own,))[1]
     assert stated(reading) == [("SomebodysOwn", "No")]
+
+
+@pytest.mark.parametrize(
+    ("row", "type", "bad", "takes_back"),
+    [
+        (ConditionRow("AcceleratedHardwareReady"), "AcceleratedHardwareReady", "False", False),
+        (
+            ConditionRow("AcceleratedHardwareReady", takes_back=True),
+            "AcceleratedHardwareReady",
+            "False",
+            True,
+        ),
+        (ConditionRow("AcceleratedHardwareReady", "True"), "AcceleratedHardwareReady", "True", False),
+        (ConditionRow("*Ready", takes_back=True), "KernelReady", "False", True),
+        (ConditionRow("*"), "AMDGPUXgmi", "True", True),
+        (ConditionRow("GpuXid"), "GpuXid", "True", False),
+        (ConditionRow("Acme*"), "AcmeFans", "True", True),
+        (ConditionRow("Acme*", "False", takes_back=False), "AcmeFans", "False", False),
+    ],
+    ids=str,
+)
+def test_what_a_policys_row_leaves_out_is_as_the_catalogue_has_it_of_that_condition(
+    row: ConditionRow, type: str, bad: str, takes_back: bool
+) -> None:
+    found = polarity(type, (row,))
+    assert found is not None
+    assert (found.bad, found.takes_back) == (bad, takes_back)
+
+
+def test_a_policys_row_lets_no_condition_speak_that_no_rule_names() -> None:
+    assert polarity("Ready", (ConditionRow("*Ready"),), named={"GpuXid"}) is None
+    assert polarity("Ready", (ConditionRow("*Ready"),), named={"Ready"}) is not None
 
 
 def test_the_evidence_is_what_the_writer_said_cut_short() -> None:

@@ -851,6 +851,17 @@ WARNINGS = {
         [],
     ),
     "the default remedy for whatever there is": (ANY, []),
+    "a known condition turned round": (
+        'sources: [npd, {conditions: {rows: [{type: "A*Ready", bad: "True"}]}}]\n' + ANY,
+        [
+            "3: field sources[1].conditions.rows[0].bad: True, which for AcceleratedHardwareReady is the "
+            "good status by the catalogue: then healthy machines are recovered"
+        ],
+    ),
+    "what is different about a known condition": (
+        'sources: [{conditions: {rows: [{type: "A*Ready"}, {type: KernelReady, bad: "False"}]}}]\n' + ANY,
+        [],
+    ),
     "a wildcard over another node's fault": (
         'rules: [{name: a, match: {reason: "NeuronHasError_*"}, remedy: [{do: replace}]}]',
         [
