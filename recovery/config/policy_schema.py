@@ -44,6 +44,7 @@ from recovery.config.policy_fields import (
     Port,
     Portion,
     Query,
+    Remembered,
     RowName,
     Running,
     SomeLabels,
@@ -53,6 +54,7 @@ from recovery.config.policy_fields import (
     TaintKey,
     TaintValue,
     Text,
+    Times,
     Treatment,
     Version,
     WhereAbsent,
@@ -112,8 +114,8 @@ class RateModel(Strict):
 class TimesModel(Strict):
     """Only when it happened this often within a sliding window."""
 
-    count: Count
-    within: Deadline
+    count: Times
+    within: Remembered
 
 
 class RecordsModel(Strict):

@@ -539,6 +539,16 @@ MISTAKES = {
         "rule; it can confirm NeuronHasError_SRAM_UNCORRECTABLE_ERROR, "
         "NeuronHasError_HBM_UNCORRECTABLE_ERROR",
     ),
+    "more times than are remembered": (
+        "rules: [{name: a, match: {reason: A, times: {count: 101, within: 24h}}}]",
+        "3: field rules[0].match.times.count: found 101, expected a whole number from 1 to 100, because an "
+        "agent remembers no more",
+    ),
+    "times for longer than they are remembered": (
+        "rules: [{name: a, match: {reason: A, times: {count: 100, within: 24h1s}}}]",
+        '3: field rules[0].match.times.within: found "24h1s", expected at most 24h, because an agent '
+        "remembers nothing for longer",
+    ),
     "times of nothing": (
         "rules: [{name: a, match: {times: {count: 3, within: 10m}}}]",
         "3: field rules[0].match.times: given without reason; name the reason to count",
@@ -851,6 +861,10 @@ WARNINGS = {
         [],
     ),
     "the default remedy for whatever there is": (ANY, []),
+    "as often and as long as times are remembered": (
+        "rules: [{name: a, match: {reason: A, times: {count: 100, within: 24h}}, remedy: [{do: cordon}]}]",
+        [],
+    ),
     "a known condition turned round": (
         'sources: [npd, {conditions: {rows: [{type: "A*Ready", bad: "True"}]}}]\n' + ANY,
         [
@@ -941,6 +955,7 @@ def test_the_schema_refuses_what_the_parser_refuses(name: str) -> None:
         "too long a name for a rule with a budget",
         "times beside a type",
         "times of nothing",
+        "times for longer than they are remembered",
         "a witness that has no word for any of the rule's faults",
         "a number that YAML reads in base eight",
     }
