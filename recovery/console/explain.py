@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from recovery.catalog import foreign_claim, own_fault
+from recovery.catalog import foreign_claim, lookup, polarity
 from recovery.config.environment import Mode
 from recovery.console.api import connect
 from recovery.console.node_facts import Facts, gather
@@ -129,8 +129,9 @@ def _since(r: Record) -> str:
 
 def _condition(node: NodeView) -> str:
     for kind, (state, reason) in node.conditions.items():
-        if state == "True" and own_fault(kind, reason):
-            return f"its condition {kind} is True ({reason})"
+        known, row = polarity(kind, named=()), lookup(kind, reason)
+        if known is not None and state == known.bad and (row is None or row.this_node):
+            return f"its condition {kind} is {state} ({reason})"
     return "" if node.ready else "the Node is not Ready"
 
 

@@ -313,6 +313,21 @@ def test_explain_of_a_node_without_an_agent_says_what_its_node_shows(sit: Sit) -
     )
 
 
+def test_explain_of_a_node_without_an_agent_goes_by_what_is_bad_for_each_condition(sit: Sit) -> None:
+    """EKS's agent writes False for a fault, and True for none."""
+    terminal = sit(cast())
+    bad = {"type": "AcceleratedHardwareReady", "status": "False", "reason": "NvidiaXID79Error"}
+    good = {"type": "KernelReady", "status": "True", "reason": "KernelIsReady"}
+    for conditions in ([good], [bad, good]):
+        patch_node(terminal.stage, "node-3", {"status": {"conditions": conditions}}, "status")
+        out = ok(terminal.run("explain", "node-3"))
+        assert "its condition KernelReady" not in out
+    sentence = (
+        "its condition AcceleratedHardwareReady is False (NvidiaXID79Error), and nothing is recorded of it"
+    )
+    assert f"node-3: {sentence}" in out
+
+
 def test_explain_tells_why_a_node_that_is_gone_was_replaced(sit: Sit) -> None:
     s = at("after the call")
     s.replace_machine("node-0", "m-0", "node-9", "m-9")
