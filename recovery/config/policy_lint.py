@@ -94,8 +94,11 @@ def _about_limits(policy: Policy) -> Iterator[tuple[str, str]]:
         yield "rules", "there are none, so every fault is only reported"
     if not (policy.limits.budget.count or policy.limits.budget.percent):
         yield "limits.budget", f"{policy.limits.budget}, so nothing is ever started"
-    if policy.limits.brake.count == 0:
-        yield "limits.brake", "0, so nothing is ever started: one sick node already exceeds it"
+    if not (policy.limits.brake.count or policy.limits.brake.percent):
+        yield (
+            "limits.brake",
+            f"{policy.limits.brake}, so nothing is ever started: one sick node already exceeds it",
+        )
     if (most := policy.limits.attempts.max) > LEAST_STARTS:
         room = f"a closed record has room for {LEAST_STARTS} to 20 starts"
         yield "limits.attempts.max", f"{most}, but {room}: those that it forgets are not counted"

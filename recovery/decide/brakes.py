@@ -355,10 +355,11 @@ def _brake_scopes(s: Situation, census: Census) -> Iterable[tuple[str, Share, in
 
 
 def brake_allows(share: Share, population: int) -> int:
-    """How many nodes may be sick. A percentage rounds up, to 1 at least."""
+    """How many nodes may be sick. A percentage rounds up, to 1 at least. 0 means none."""
     if share.count is not None:
         return share.count
-    return max(1, math.ceil(_part(share.percent or 0.0, population)))
+    percent = share.percent or 0.0
+    return max(1, math.ceil(_part(percent, population))) if percent else 0
 
 
 def correlated(s: Situation) -> str | None:

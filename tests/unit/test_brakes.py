@@ -365,13 +365,16 @@ def test_a_budget_rounds_down_to_at_least_one_and_never_beyond_fifty(
         (Share(percent=30.0), 4, 2),
         (Share(percent=30.0), 10, 3),
         (Share(percent=30.0), 11, 4),
-        (Share(percent=0.0), 10, 1),
+        (Share(percent=0.0), 10, 0),
+        (Share(percent=0.1), 10, 1),
         (Share(percent=1.1), 3000, 33),
         (Share(count=0), 10, 0),
         (Share(count=5), 10, 5),
     ],
 )
-def test_a_brake_rounds_up_to_at_least_one(share: Share, population: int, allowed: int) -> None:
+def test_a_brake_rounds_up_to_at_least_one_and_a_brake_of_nothing_is_none(
+    share: Share, population: int, allowed: int
+) -> None:
     assert brakes.brake_allows(share, population) == allowed
 
 

@@ -804,6 +804,10 @@ WARNINGS = {
         "limits: {brake: 0}\n" + ANY,
         ["3: field limits.brake: 0, so nothing is ever started: one sick node already exceeds it"],
     ),
+    "a brake of no share": (
+        "limits: {brake: 0%}\n" + ANY,
+        ["3: field limits.brake: 0%, so nothing is ever started: one sick node already exceeds it"],
+    ),
     "more attempts than a record remembers": (
         "limits: {attempts: {max: 20, within: 1h}}\n" + ANY,
         [
