@@ -305,7 +305,7 @@ def _rule(model: policy_schema.RuleModel) -> Rule:
     return Rule(
         name=model.name,
         match=match,
-        after=_after(model),
+        after=model.tolerated,
         remedy=remedy,
         probation=model.probation,
         validate=validate,
@@ -316,12 +316,6 @@ def _rule(model: policy_schema.RuleModel) -> Rule:
         windows=None if model.windows is None else _windows(model.windows),
         urgent=model.urgent,
     )
-
-
-def _after(model: policy_schema.RuleModel) -> timedelta:
-    """As given; a machine that boots is no Node for a while, so its rule has a default of its own."""
-    given = "after" in model.model_fields_set or model.match.type != never_joined.TYPE
-    return model.after if given else never_joined.AFTER
 
 
 def _rung(model: policy_schema.RungModel) -> Rung:

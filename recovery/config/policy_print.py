@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 
 from recovery.config.policy_schema import BRAKED_BY_DEFAULT, WITHIN, LimitsModel, PolicyModel
 from recovery.model import EVERY_OTHER, Bound, Named, PodMode, Share, Step
+from recovery.signals import never_joined
 from recovery.units import format_duration
 
 
@@ -36,7 +37,10 @@ def effective(model: PolicyModel) -> dict[str, Any]:
     for rule in found["drain"]["pods"]:
         if rule["mode"] != PodMode.WAIT:
             del rule["annotate"]
-    for rule in found["rules"]:
+    for rule, of in zip(found["rules"], model.rules, strict=True):
+        rule["after"] = _plain(of.tolerated)
+        if of.match.type == never_joined.TYPE:
+            del rule["match"]["nodeLabels"]  # such a machine has none
         if "times" in rule["match"]:
             del rule["match"]["type"]  # an edge has none
         if "remedy" in rule:

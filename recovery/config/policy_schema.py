@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Annotated, Any
 
 from pydantic import (
@@ -67,6 +68,7 @@ from recovery.config.policy_fields import (
     row_name,
 )
 from recovery.model import DAYS, GROUP, VERSION, Absent, Step, Then, UnderWay
+from recovery.signals import never_joined
 
 WITHIN: Mapping[Step, str] = {
     Step.NOTIFY: "15m",
@@ -321,6 +323,13 @@ class RuleModel(Strict):
         alias="validate",
         description="after probation a Job made of this CronJob (in the agents' namespace) must succeed here",
     )
+
+    @property
+    def tolerated(self) -> timedelta:
+        """``after`` as it is in effect: for machines that never became a Node there is a default of its own,
+        since each of them is none for a while."""
+        given = "after" in self.model_fields_set or self.match.type != never_joined.TYPE
+        return self.after if given else never_joined.AFTER
 
 
 class NpdModel(Strict):

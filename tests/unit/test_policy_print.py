@@ -120,6 +120,17 @@ def test_what_a_policy_leaves_out_is_printed() -> None:
     }
 
 
+@pytest.mark.parametrize(("after", "shown"), [("", "15m"), ("after: 0s, ", "0s")])
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_a_rule_about_machines_without_a_node_is_printed_as_it_is_in_effect(
+    after: str, shown: str, form: str
+) -> None:
+    file = parsed(f"rules: [{{name: a, {after}match: {{type: NeverJoined}}, remedy: [{{do: notify}}]}}]")
+    (rule,) = effective(file.model)["rules"]
+    assert (rule["after"], rule["match"]) == (shown, {"type": "NeverJoined", "reason": ["*"]})
+    assert again(file, form) == file.policy
+
+
 def test_a_printed_policy_prints_as_itself() -> None:
     file = parsed(FULL)
     once = printed(file.model, "yaml")
