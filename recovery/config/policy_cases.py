@@ -30,6 +30,7 @@ from recovery.config.policy_fields import (
     at_least_one,
 )
 from recovery.config.policy_file import PolicyFile, load_policy
+from recovery.config.policy_lint import COUNTING
 from recovery.config.policy_schema import Strict
 from recovery.errors import SettingsError
 from recovery.model import Says
@@ -80,6 +81,9 @@ class FaultModel(Strict):
     def _level_or_edge(self) -> FaultModel:
         if (self.type is None) is not bool(self.times):
             what = "either a type, or the times of something that is only counted"
+            raise PydanticCustomError("expected", "{what}", {"what": what})
+        if self.times and self.source not in COUNTING:
+            what = f"times only of a source that counts: {', '.join(COUNTING)}"
             raise PydanticCustomError("expected", "{what}", {"what": what})
         return self
 

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from recovery.catalog import metric_rows
 from recovery.config import policy_schema, policy_sentence, yaml_lines
 from recovery.config.policy_contradictions import contradictions
-from recovery.config.policy_lint import warnings_about
+from recovery.config.policy_lint import never_matched, warnings_about
 from recovery.config.yaml_lines import Document, Mistake, dotted
 from recovery.decide.situation import MOST_SLOTS
 from recovery.errors import SettingsError
@@ -152,13 +152,29 @@ def of_the_mode(file: PolicyFile, mode: str) -> list[str]:
     return _unread(file, mode)
 
 
+def warnings_in(file: PolicyFile, mode: str) -> list[str]:
+    """One sentence for each rule that no source has faults for that is read in ``mode``, while the policy has
+    one for it: a policy that names no sources is good for both modes."""
+    read = [x for x in file.policy.sources if x.name not in _UNREAD.get(mode, {})]
+    text = f"in {mode} mode no source is read that has such faults, so the rule never matches"
+    return [
+        file.mistake(f"rules[{i}]{field}", text)
+        for i, rule in enumerate(file.policy.rules)
+        if file.path != BUILT_IN and not any(never_matched(rule, file.policy.sources))
+        for field, _ in never_matched(rule, read)
+    ]
+
+
+_UNREAD = {
+    "sidecar": dict.fromkeys(FLEET_ONLY, "works only in fleet mode (RECOVERY_MODE=fleet)"),
+    "fleet": dict.fromkeys(
+        SIDECARS_ONLY, "is read on the node itself, and in fleet mode no agent runs there"
+    ),
+}
+
+
 def _unread(file: PolicyFile, mode: str) -> list[str]:
-    why = {
-        "sidecar": dict.fromkeys(FLEET_ONLY, "works only in fleet mode (RECOVERY_MODE=fleet)"),
-        "fleet": dict.fromkeys(
-            SIDECARS_ONLY, "is read on the node itself, and in fleet mode no agent runs there"
-        ),
-    }.get(mode, {})
+    why = _UNREAD.get(mode, {})
     mistakes = [
         file.mistake(f"sources[{i}]", f'found "{s.name}", which {why[s.name]}')
         for i, s in enumerate(file.policy.sources)

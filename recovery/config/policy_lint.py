@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from fnmatch import fnmatchcase
 
@@ -17,6 +17,7 @@ from recovery.model import (
     Latch,
     Match,
     PodMode,
+    Polarity,
     Policy,
     Rule,
     SourceChoice,
@@ -48,6 +49,8 @@ TYPES: Mapping[str, Collection[str]] = {
     loki.SOURCE: loki.TYPES,
 }
 """The condition types that a source states, where they are not the detector's own choice."""
+COUNTING = ("npd", "dcgm", "loki")
+"""Sources that say of something without a type how often it happened."""
 OURS = frozenset({SIGNAL_UNKNOWN, never_joined.TYPE})
 """Types that no source of the policy has to be named for."""
 ALWAYS_FIRE = ("Watchdog", "DeadMansSwitch")
@@ -208,28 +211,47 @@ def _about_rule(rule: Rule) -> Iterator[tuple[str, str]]:
 
 def _about_sources(rule: Rule, policy: Policy) -> Iterator[tuple[str, str]]:
     """What no source of the policy states, and what another remediator sees to first."""
-    m, conditions = rule.match, policy.source("conditions")
-    if m.source and policy.source(m.source) is None:
-        yield ".match.source", f"{m.source} is not among the policy's sources, so the rule never matches"
-    exact = not set("*?[") & set(m.type)
-    known = catalog.polarity(m.type, conditions.rows) if conditions is not None and exact else None
-    by_conditions = m.source in ("", "conditions") and m.times is None
-    page = policy.source("npd") is not None and m.source in ("", "npd")
-    by_others = any(m.type in TYPES.get(x.name, ()) for x in policy.sources if m.source in ("", x.name))
-    asked = any(x.metrics for x in policy.sources if m.source in ("", x.name))
-    stated = m.type in OURS or page or by_others or asked or (known is not None and by_conditions)
-    if exact and not stated:
-        yield ".match.type", f"no source of the policy states {m.type}, so the rule never matches"
+    yield from never_matched(rule, policy.sources)
+    m = rule.match
     slow = policy.source(autopilot.SOURCE) is not None and m.source in ("", autopilot.SOURCE)
     if slow and m.times is None and _acts(rule) and rule.after < autopilot_gauge.ONE_RUN:
         type_, reason = autopilot_gauge.OF["pciebw"]
         if fnmatchcase(type_, m.type) and any(fnmatchcase(reason, pattern) for pattern in m.reasons):
             why = f"a link in use measures as slow as a broken one, and {reason} is measured once an hour"
             yield ".after", f"{span(rule.after)}, but {why}: write after: 65m, in a rule for it alone"
-    first = known.first_after if known is not None and by_conditions and _acts(rule) else None
+    known = _known(m, [x for x in policy.sources if m.source in ("", x.name)])
+    first = known.first_after if known is not None and _acts(rule) else None
     if known is not None and first is not None and rule.after >= first - HEAD_START:
         when = f"if {known.first} are on, they act on {m.type} after {span(first)}"
         yield ".after", f"{span(rule.after)}, but {when}, so they are first"
+
+
+def never_matched(rule: Rule, sources: Sequence[SourceChoice]) -> Iterator[tuple[str, str]]:
+    """Why no fault of these sources is one for ``rule``, with its field."""
+    m = rule.match
+    read = [x for x in sources if m.source in ("", x.name)]
+    if m.source and not read:
+        yield ".match.source", f"{m.source} is not among the policy's sources, so the rule never matches"
+    elif m.times is not None and not any(x.name in COUNTING for x in read):
+        who = f"{m.source} does not count" if m.source else "no source of the policy counts"
+        do = f"{', '.join(COUNTING[:-1])} and {COUNTING[-1]} do"
+        yield ".match.times", f"{who} ({do}), so the rule never matches"
+    elif m.times is None and _is_exact(m.type):
+        by_others = any(x.name == "npd" or x.metrics or m.type in TYPES.get(x.name, ()) for x in read)
+        if not (by_others or m.type in OURS or _known(m, read)):
+            yield ".match.type", f"no source of the policy states {m.type}, so the rule never matches"
+
+
+def _is_exact(type: str) -> bool:
+    return not set("*?[") & set(type)
+
+
+def _known(m: Match, read: Sequence[SourceChoice]) -> Polarity | None:
+    """What the condition says that a rule names, where it is one for conditions."""
+    conditions = next((x for x in read if x.name == "conditions"), None)
+    if conditions is None or m.times is not None or not _is_exact(m.type):
+        return None
+    return catalog.polarity(m.type, conditions.rows)
 
 
 def _edges_only() -> set[str]:

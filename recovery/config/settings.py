@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from recovery.config.environment import Mode, Variables
-from recovery.config.policy_file import PolicyFile, load_builtin, load_policy, of_the_mode
+from recovery.config.policy_file import PolicyFile, load_builtin, load_policy, of_the_mode, warnings_in
 from recovery.errors import SettingsError
 from recovery.model import Policy
 from recovery.provider.declaration import Expected, mistake
@@ -103,7 +103,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         raise SettingsError(mistakes)
     if unread := list(_unread(found, policy_file)):
         raise SettingsError(unread)
-    warnings = (*_warnings(environ, providers, policy_file.policy), *unchecked, *policy_file.warnings)
+    warnings = (*_warnings(environ, providers, policy_file.policy), *unchecked, *_about(policy_file, found))
     return _settings(found, policy_file, warnings)
 
 
@@ -197,6 +197,11 @@ def _unread(found: Variables, file: PolicyFile) -> Iterator[str]:
     if found.PROMETHEUS_URL is None and file.policy.limits.goes_by_alerts:
         yield "PROMETHEUS_URL: missing, and the alerts of the policy's limits.blockers need it"
     yield from of_the_mode(file, found.RECOVERY_MODE)
+
+
+def _about(file: PolicyFile, found: Variables) -> Iterator[str]:
+    yield from file.warnings
+    yield from warnings_in(file, found.RECOVERY_MODE)
 
 
 def _warnings(environ: Mapping[str, str], providers: Installed, policy: Policy) -> Iterator[str]:

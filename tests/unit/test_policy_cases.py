@@ -171,6 +171,11 @@ def test_one_failure_among_others_fails_the_file(played: Played) -> None:
             "that is only counted",
         ),
         (
+            "faults: [{source: conditions, reason: X, times: [0s]}], expect: {rule: a}",
+            "3: field tests[0].faults[0]: found a mapping, expected times only of a source that counts: npd, "
+            "dcgm, loki",
+        ),
+        (
             "begins: noon, expect: {rule: a}",
             '3: field tests[0].begins: found "noon", expected a moment with its time zone, such as '
             '"2026-01-05T12:00:00Z"',

@@ -16,7 +16,15 @@ import pytest
 import yaml
 
 from recovery.config import policy_schema
-from recovery.config.policy_file import PolicyFile, check_for, load_builtin, load_policy, parse_policy, schema
+from recovery.config.policy_file import (
+    PolicyFile,
+    check_for,
+    load_builtin,
+    load_policy,
+    parse_policy,
+    schema,
+    warnings_in,
+)
 from recovery.errors import SettingsError
 from recovery.model import (
     Absent,
@@ -37,6 +45,7 @@ from recovery.model import (
 )
 
 HEAD = "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\n"
+ROOT = Path(__file__).parents[2]
 ANY = "rules: [{name: a, match: {}}]\n"
 
 
@@ -865,6 +874,29 @@ WARNINGS = {
         [],
     ),
     "the default remedy for whatever there is": (ANY, []),
+    "times that no source counts": (
+        "sources: [conditions]\n"
+        "rules: [{name: a, match: {reason: A, times: {count: 3, within: 1m}}, remedy: [{do: cordon}]}]",
+        [
+            "4: field rules[0].match.times: no source of the policy counts (npd, dcgm and loki do), so the "
+            "rule never matches"
+        ],
+    ),
+    "times of a source that counts nothing": (
+        "rules: [{name: a, match: {source: conditions, reason: A, times: {count: 3, within: 1m}}, "
+        "remedy: [{do: cordon}]}]",
+        [
+            "3: field rules[0].match.times: conditions does not count (npd, dcgm and loki do), so the rule "
+            "never matches"
+        ],
+    ),
+    "a source that the policy does not list": (
+        "rules: [{name: a, match: {source: aznhc}, remedy: [{do: cordon}]}]",
+        [
+            "3: field rules[0].match.source: aznhc is not among the policy's sources, so the rule never "
+            "matches"
+        ],
+    ),
     "as often and as long as times are remembered": (
         "rules: [{name: a, match: {reason: A, times: {count: 100, within: 24h}}, remedy: [{do: cordon}]}]",
         [],
@@ -922,6 +954,37 @@ def test_a_sidecar_takes_a_budget_of_fifty(mode: str, count: int) -> None:
 def test_a_field_that_is_not_there_has_the_line_of_what_is_around_it() -> None:
     file = parsed(rule("after: 0s"))
     assert file.mistake("rules[0].remedy[0].do", "x") == "p.yaml:4: field rules[0].remedy[0].do: x"
+
+
+@pytest.mark.parametrize(
+    ("match", "field"),
+    [
+        ("source: npd", "source"),
+        ("source: npd, type: GpuXid", "source"),
+        ("type: SomebodysOwn", "type"),
+        ("reason: GpuXid31, times: {count: 3, within: 1m}", "times"),
+        ("type: GpuXid", ""),
+        ("", ""),
+        ("type: NeverJoined", ""),
+    ],
+)
+def test_a_rule_whose_sources_fleet_mode_does_not_read_is_warned_of_in_that_mode(
+    match: str, field: str
+) -> None:
+    file = parsed(f"rules: [{{name: a, match: {{{match}}}, remedy: [{{do: notify}}]}}]\n")
+    text = "in fleet mode no source is read that has such faults, so the rule never matches"
+    expected = [f"p.yaml:3: field rules[0].match.{field}: {text}"] if field else []
+    assert (file.warnings, warnings_in(file, "fleet"), warnings_in(file, "sidecar")) == ((), expected, [])
+
+
+def test_what_no_source_of_the_policy_has_is_not_told_again_for_the_mode() -> None:
+    file = parsed("rules: [{name: a, match: {source: aznhc}, remedy: [{do: notify}]}]\n")
+    assert (len(file.warnings), warnings_in(file, "fleet")) == (1, [])
+
+
+@pytest.mark.parametrize("path", [ROOT / "deploy/fleet/policy.yaml"], ids=str)
+def test_a_policy_that_is_shipped_for_fleet_mode_has_no_rule_without_a_source(path: Path) -> None:
+    assert warnings_in(load_policy(path), "fleet") == []
 
 
 # ---------------------------------------------------------------- the schema
