@@ -7,7 +7,8 @@ with a warning if it looks like a misspelt one of these.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
@@ -204,12 +205,26 @@ def _about(file: PolicyFile, found: Variables) -> Iterator[str]:
     yield from warnings_in(file, found.RECOVERY_MODE)
 
 
+_OF_A_SERVICE = re.compile(r"_SERVICE_(HOST|PORT)(_[A-Z0-9_]+)?$|_PORT(_[0-9]+_[A-Z]+(_[A-Z]+)?)?$")
+"""Kubernetes sets such for each Service of the namespace."""
+
+
+def _near(name: str, known: Sequence[str]) -> str:
+    """The setting that ``name`` was probably meant for: misspelt, or its words in another order; else ""."""
+    if _OF_A_SERVICE.search(name):
+        return ""
+    ordered = {"_".join(sorted(each.split("_"))): each for each in known}
+    words = "_".join(sorted(name.upper().split("_")))
+    if found := get_close_matches(name.upper(), known, n=1, cutoff=0.88):
+        return found[0]
+    return "".join(ordered[x] for x in get_close_matches(words, ordered, n=1, cutoff=0.88))
+
+
 def _warnings(environ: Mapping[str, str], providers: Installed, policy: Policy) -> Iterator[str]:
     known = [*Variables.model_fields, *(setting.name for setting in providers.settings())]
     for name in sorted(set(environ) - set(known)):
-        near = get_close_matches(name.upper(), known, n=1, cutoff=0.88)
-        if near and near[0] not in environ:
-            yield f"{name}: unknown, and ignored; did you mean {near[0]}?"
+        if near := _near(name, known):
+            yield f"{name}: unknown, and ignored; did you mean {near}?"
     if environ.get("WEBHOOK_URL"):
         yield "WEBHOOK_URL: ignored: it is a secret; put it into a file, and its path into WEBHOOK_URL_FILE"
     if not environ.get("WEBHOOK_URL_FILE"):
@@ -217,6 +232,8 @@ def _warnings(environ: Mapping[str, str], providers: Installed, policy: Policy) 
             if environ.get(name, "") not in ("", Variables.model_fields[name].default):
                 yield f"{name}: ignored; without WEBHOOK_URL_FILE there is no webhook"
     fleet = environ.get("RECOVERY_MODE") == Mode.FLEET
+    if environ.get("FLEET_SELECTOR") and not fleet:
+        yield "FLEET_SELECTOR: ignored; it is for fleet mode (RECOVERY_MODE=fleet)"
     more = " and for alerts of the policy's limits.blockers"
     for server, asked, also in (("PROMETHEUS", policy.limits.goes_by_alerts, more), ("LOKI", False, "")):
         url = environ.get(f"{server}_URL", "")

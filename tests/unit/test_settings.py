@@ -210,17 +210,37 @@ def test_a_policy_file_replaces_the_built_in_policy_whole(tmp_path: Path) -> Non
         ("POLL_INTERVALL", "POLL_INTERVAL"),
         ("enable_recovery", "ENABLE_RECOVERY"),
         ("POLICYFILE", "POLICY_FILE"),
+        ("RECOVERY_ENABLED", "ENABLE_RECOVERY"),
     ],
 )
-def test_a_variable_that_looks_like_ours_misspelt_is_a_warning(name: str, near: str) -> None:
-    assert settings(**{name: "x"}).warnings == (f"{name}: unknown, and ignored; did you mean {near}?",)
+@pytest.mark.parametrize(
+    "beside", [{}, {"ENABLE_RECOVERY": "false", "POLL_INTERVAL": "1s"}], ids=["", "both"]
+)
+def test_a_variable_that_looks_like_ours_misspelt_is_a_warning(
+    name: str, near: str, beside: dict[str, str]
+) -> None:
+    """Also beside the right one: a manifest sets ENABLE_RECOVERY=false, and somebody adds a line."""
+    told = settings(**beside, **{name: "x"}).warnings
+    assert told == (f"{name}: unknown, and ignored; did you mean {near}?",)
 
 
 @pytest.mark.parametrize(
-    "name", ["PATH", "HOSTNAME", "AWS_REGION", "POD_NAME", "NODE_IP", "KUBERNETES_SERVICE_HOST", "NPD_BINARY"]
-)
+    "name",
+    [
+        "PATH", "HOSTNAME", "AWS_REGION", "POD_NAME", "NODE_IP", "KUBERNETES_SERVICE_HOST", "NPD_BINARY",
+        "AZURE_CLIENT_ID", "POLICY_FILE_SERVICE_HOST", "POLICY_FIL_PORT", "POLICY_FILE_PORT_80_TCP_ADDR",
+    ],
+)  # fmt: skip
 def test_other_variables_are_left_alone(name: str) -> None:
+    """Kubernetes adds some for each Service of the namespace."""
     assert settings(**{name: "x"}).warnings == ()
+
+
+@pytest.mark.parametrize("mode", ["sidecar", "concluder"])
+def test_a_selector_of_nodes_is_of_no_use_without_fleet_mode(mode: str) -> None:
+    told = settings(RECOVERY_MODE=mode, FLEET_SELECTOR="pool=gpu").warnings
+    assert told == ("FLEET_SELECTOR: ignored; it is for fleet mode (RECOVERY_MODE=fleet)",)
+    assert settings(RECOVERY_MODE="fleet", FLEET_SELECTOR="pool=gpu").warnings == ()
 
 
 def test_a_prometheus_server_is_of_no_use_without_fleet_mode() -> None:
