@@ -19,6 +19,7 @@ from recovery.console.recoveries import retry_on_conflict
 from recovery.decide.drill import ends, message
 from recovery.errors import NotFound, SettingsError, UnknownNode, WouldHarm
 from recovery.kube.kubeconfig import Target
+from recovery.model import ConditionRow
 from recovery.signals.conditions import RENEWED
 from recovery.units import moment, span
 
@@ -45,18 +46,20 @@ def inject(
     api = connect_to_change(target)
     refuse_type(kind, really)
     _conditions(api, node)  # a mistyped name is told as that
-    _refuse_where_it_acts(api, node, really)
+    by_policy = _refuse_where_it_acts(api, node, really)
+    known = polarity(kind, by_policy)
     if api.elsewhere and not assume_yes:
         ask(f"{api.elsewhere}Make the test fault {reason} on {node} there?")
     until = (api.time.now() + length).replace(microsecond=0)
-    made = _condition(kind, reason, message(api.caller(), until, really), api.time.now())
+    status = known.bad if known is not None else "True"
+    made = _condition(kind, status, reason, message(api.caller(), until, really), api.time.now())
     retry_on_conflict(lambda: _add(api, node, made))
     end = f"{until:%Y-%m-%d %H:%M:%SZ}"
     sentence = (
         f"{node} has the condition {kind}={made['status']} ({reason}) until {end}, marked as a drill. See "
         f"node-recovery explain {node}; node-recovery inject {node} --remove ends the drill"
     )
-    if polarity(kind) is None:
+    if known is None:
         sentence += (
             f". The catalogue has no condition {kind}: agents read it only where the policy's sources have a "
             "row for it (docs/sources.md, Conditions)"
@@ -113,11 +116,14 @@ def refuse_type(kind: str, really: bool) -> None:
         )
 
 
-def _refuse_where_it_acts(api: UserApi, node: str, really: bool) -> None:
-    """Raises ``WouldHarm`` where recovery is on for the node, or that cannot be known."""
-    if really:
-        return
+def _refuse_where_it_acts(api: UserApi, node: str, really: bool) -> tuple[ConditionRow, ...]:
+    """What the agent's policy says of conditions, as far as it answers.
+
+    Raises ``WouldHarm`` where recovery is on for the node, or that cannot be known.
+    """
     pod, answer, no_answer = ask_agent_of(api, node)
+    if really:
+        return _by_policy(answer)
     if answer is None:
         raise WouldHarm(
             f"whether recovery is on for {node} cannot be known: {no_answer}. With it on, a test fault "
@@ -128,17 +134,22 @@ def _refuse_where_it_acts(api: UserApi, node: str, really: bool) -> None:
             f"recovery is on for {node} (pod {pod}): a test fault is treated like a real one. The node is "
             "drained, and its machine rebooted or replaced. Use --really to make it anyway"
         )
+    return _by_policy(answer)
+
+
+def _by_policy(answer: Json | None) -> tuple[ConditionRow, ...]:
+    """An agent of an earlier version does not say."""
+    return tuple(ConditionRow(type_, bad) for type_, bad in (answer or {}).get("conditions") or ())
 
 
 # ---------------------------------------------------------------- the condition
 
 
-def _condition(kind: str, reason: str, said: str, now: datetime) -> Json:
-    row = polarity(kind)
+def _condition(kind: str, status: str, reason: str, said: str, now: datetime) -> Json:
     at = moment(now.replace(microsecond=0))
     return {
         "type": kind,
-        "status": row.bad if row is not None else "True",
+        "status": status,
         "reason": reason,
         "message": said,
         "lastHeartbeatTime": at,

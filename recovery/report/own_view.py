@@ -49,7 +49,14 @@ def explanation(view: View, node: str, about: dict[str, Any]) -> dict[str, Any]:
         "decision": decision,
         "faults": _faults(s) if s is not None else [],
         "readings": [_reading(r) for r in view.readings],
+        "conditions": _own_conditions(s) if s is not None else [],
     }
+
+
+def _own_conditions(s: Situation) -> list[list[str | None]]:
+    """What the policy itself says of conditions, in its order: each type, and its bad status or None."""
+    chosen = s.policy.source("conditions")
+    return [[row.type, row.bad] for row in chosen.rows] if chosen is not None else []
 
 
 def _record(s: Situation) -> dict[str, str] | None:

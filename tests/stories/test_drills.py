@@ -328,3 +328,26 @@ def test_a_real_recovery_of_a_drill_is_closed_as_any_other(monkeypatch: pytest.M
     assert "a drill, not a fault" in done(terminal.run("status"))
     done(terminal.run("release", "node-0", "--yes"))
     assert marked(s) == (False, False, False)
+
+
+@pytest.mark.parametrize(
+    ("row", "kind", "status"),
+    [
+        ('{type: "Acme*", bad: "False"}', "AcmeFans", "False"),
+        ("{type: Acme*, takesBack: false}", "AcmeFans", "True"),
+        ('{type: GpuXid, bad: "False"}', "GpuXid", "False"),
+    ],
+)
+@pytest.mark.parametrize("really", [(), ("--really",)], ids=["", "really"])
+def test_a_drill_has_the_status_that_is_bad_by_the_policy_of_the_nodes_agent(
+    row: str, kind: str, status: str, really: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = POLICY.replace(b"[conditions]", f"[{{conditions: {{rows: [{row}]}}}}]".encode())
+    terminal = at(cast(own.replace(b"type: GpuXid", f"type: {kind}".encode()), on=False), monkeypatch)
+    s = terminal.stage
+    s.run(5)
+    said = done(terminal.run(*XID, "--type", kind, *really))
+    assert f"node-0 has the condition {kind}={status} (GpuXidBad) until " in said
+    assert "agents read it only where" not in said
+    s.run(60)
+    assert sentences(s)[-1].startswith(WOULD if not really else "would drain node-0; then replace: GpuXidBad")
