@@ -120,3 +120,13 @@ def test_machines_that_had_the_fault_once_before_fall_together_with_the_others_t
         known.tell(f"node-{i}", f"m-{i}", [fault(DMA, since=later)])
     for i in range(4):
         assert "4 of the 4 machines have rack=r0" in said(known, f"m-{i}")
+
+
+def test_while_the_cases_are_not_known_every_fault_may_be_one_of_many() -> None:
+    known = Outbreaks(cast(Nodes, Fleet(200)), FakeClock(), NoPods, {})
+    known.unknown = "the records could not be listed"
+    assert said(known, "m-0") == (
+        f"whether {DMA} has one cause on many machines is not known: the records could not be listed"
+    )
+    known.unknown = ""
+    assert said(known, "m-0") == ""

@@ -42,6 +42,8 @@ class Leader:
         self._leases = Leases(cluster, clock, identity, LENGTH, named=lambda _: LEASE)
         self._lock = threading.Lock()
         self._lease = Lease(stale=False)
+        self.term = 0
+        """Another number each time that this replica begins to lead: others may have led in between."""
 
     @property
     def leads(self) -> bool:
@@ -63,6 +65,7 @@ class Leader:
             return RETRY
         with self._lock:
             led = self._lease.mine
+            self.term += not self.leads  # before it does, or it would lead for a moment in the term before
             try:
                 self._lease = self._leases.hold(LEASE, Role.OWNER)
                 self._outage.answered(self._clock.monotonic())

@@ -97,6 +97,8 @@ class Outbreaks:
         self._version = 0  # grows with each change of a case
         self._answers: dict[tuple[str, bool], _Answer] = {}
         self._forgot_at = clock.monotonic()
+        self.unknown = ""
+        """Why it is not known which cases there are, so that any may be one of many; "" where it is."""
 
     def tell(self, name: str, machine: str, faults: Iterable[Fault]) -> None:
         """These faults are on the record of the Node ``name``."""
@@ -143,6 +145,8 @@ class Outbreaks:
         return {reason: said for reason in reasons if (said := self._said_of(machine, reason))}
 
     def _said_of(self, machine: str, reason: str) -> str:
+        if self.unknown:
+            return f"whether {reason} has one cause on many machines is not known: {self.unknown}"
         now = self._clock.monotonic()
         with self._lock:
             mine, version = self._cases.get(reason, {}).get(machine), self._version

@@ -25,6 +25,7 @@ from recovery.agent.fleet.crowd import Crowd
 from recovery.agent.fleet.kubelet_leases import NAMESPACE, KubeletLeases
 from recovery.agent.fleet.leader import Leader
 from recovery.agent.fleet.leases import LeadersLeases, Seen, SweepersLeases
+from recovery.agent.fleet.look_back import LookBack
 from recovery.agent.fleet.lost_pods import PodWatch
 from recovery.agent.fleet.never_joined import Roll
 from recovery.agent.fleet.nodes import Nodes
@@ -44,9 +45,8 @@ from recovery.decide.acknowledged import awaits_word
 from recovery.decide.budget import QUEUE
 from recovery.decide.census import Kept
 from recovery.decide.decision import leave
-from recovery.errors import ApiError, NotFound
+from recovery.errors import NotFound
 from recovery.kube.cluster import GATES, RECORDS, Cluster
-from recovery.kube.paging import folded
 from recovery.kube.transport import Streams, Transport
 from recovery.kube.watch import watch_ours
 from recovery.model import Alerts, Policy, Record
@@ -140,7 +140,8 @@ class Replica:
         self.controllers += [self._controller(f"worker {i}") for i in range(workers)]
         self._led = [False] * workers
         self._sweeper = self._made_sweeper()
-        self._sweeps = self._looked_back = False
+        self._sweeps = False
+        self._look_back = self._made_look_back()
         self._went: set[str] = set()
         """Nodes that the watch has shown to this process, and shows no more: gone, or out of the selector."""
 
@@ -152,7 +153,7 @@ class Replica:
     @property
     def refused(self) -> str:
         """Why the last look at the gate and the records failed; "" where it did not."""
-        return self._sweeper.refused
+        return self._look_back.refused or self._sweeper.refused
 
     # ------------------------------------------------------------ one round of each thread
 
@@ -165,6 +166,9 @@ class Replica:
                 controller.forget_all()
                 self._led[worker] = False
             return WAITS
+        if left := self._yet_to_learn():
+            controller.woken.clear()
+            return left
         if not self._led[worker]:
             self._led[worker] = True
             for node in self.nodes.all():
@@ -177,12 +181,12 @@ class Replica:
         recovery off. Seconds until the next look."""
         if not self.leader.leads or not self.nodes.in_sync:
             if self._sweeps and not self.leader.leads:
-                self._sweeps = self._looked_back = False
+                self._sweeps = False
                 self._sweeper.stands_down()
             return WAITS
         self._sweeps = True
-        if not self._looked_back and self._a.on:
-            self._look_back()
+        if left := self._yet_to_learn():
+            return left
         for node in self._tally.flush():
             self._summon(node)
         return self._sweeper.sweep()
@@ -382,6 +386,11 @@ class Replica:
             Cluster(a.transport, a.clock, NAMESPACE, self._time), a.clock, self.nodes, self._changed
         )
 
+    def _made_look_back(self) -> LookBack:
+        a = self._a
+        place = (self._cluster(), self.leader, self._outbreaks)
+        return LookBack(*place, self._awaits_word, self._summon, a.clock, a.metrics)
+
     def _controller(self, thread: str) -> Controller:
         a = self._a
         world = self._world(lambda sidecars: LeadersLeases(self.leader, sidecars, a.clock, self._nobodys))
@@ -446,17 +455,9 @@ class Replica:
             return False
         return not self._cluster().is_selected(node, self._a.selector)
 
-    def _look_back(self) -> None:
-        """Summon those whose closed records remember a fault as if it were there still, though their Nodes
-        may say nothing bad. An agent looks at each for a while, and sees that it is gone."""
-        records = Records(self._cluster())
-        try:
-            found = folded(lambda: [r.node for r, _ in records.with_labels() if self._awaits_word(r)])
-        except ApiError:
-            return  # at the next look: the sweeper tells what is wrong
-        self._looked_back = True
-        for node in found:
-            self._summon(node)
+    def _yet_to_learn(self) -> float:
+        """Seconds until it is to be asked again whether all is known that is decided by; 0.0 once it is."""
+        return self._look_back.left() if self._a.on else 0.0
 
     def _awaits_word(self, r: Record) -> bool:
         node = self.nodes.get(r.node)

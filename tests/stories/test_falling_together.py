@@ -1,0 +1,82 @@
+"""Faults that fall together, as a leader hears of them that was not there when they began (law 10)."""
+
+from __future__ import annotations
+
+from recovery_testkit.kubefaults import Asked, server_error
+from recovery_testkit.stage import Stage
+
+from recovery.model import Phase
+from tests.stories.scenery import RECORDS, pass_time, slots
+from tests.stories.scenes import calls, phase, remove_pod, stubborn_pod
+from tests.stories.test_conditions import policy
+from tests.stories.test_marks_of_others import put
+from tests.stories.test_one_controller import LIMITS, Group
+
+TAINTS = policy("{source: konduktor}").replace(b"[conditions]", b"[konduktor]")
+
+
+def rack(text: bytes = TAINTS, replicas: int = 2) -> tuple[Stage, Group]:
+    """Sixty nodes, of which the first five stand in one rack, and a pod of node-0 that does not go away."""
+    s = Stage(text.replace(b"{cooldown: 0s}", LIMITS))
+    for i in range(60):
+        s.add_node(f"node-{i}", f"m-{i}", rack="r7" if i < 5 else f"r{8 + i // 5}")
+    stubborn_pod(s)
+    for i in range(replicas):
+        s.fleet(f"controller-{i}")
+    s.run(5)
+    return s, Group(s)
+
+
+def falls(s: Stage, cloud: Group, *nodes: int) -> None:
+    for i in nodes:
+        put(s, "konduktor", f"node-{i}")
+    pass_time(s, 20, cloud, step=1)
+
+
+def resigns(s: Stage) -> None:
+    """A rolling upgrade: the leader gives its Lease away, and the other replica leads at once."""
+    s.actors["controller-0"].replica.leader.resign()
+    s.kill(s.actors["controller-0"])
+
+
+def drained_and_held() -> tuple[Stage, Group]:
+    """node-0 drains as three more of its rack fall, so that it is held before it is replaced."""
+    s, cloud = rack()
+    falls(s, cloud, 0)
+    falls(s, cloud, 1, 2, 3)
+    remove_pod(s)
+    pass_time(s, 60, cloud, step=1)
+    assert (calls(s), slots(s), phase(s)) == ([], ["node-0"], Phase.RECOVERING)
+    return s, cloud
+
+
+def test_what_one_leader_held_as_correlated_the_next_one_holds_from_its_first_look_on() -> None:
+    s, cloud = drained_and_held()
+    resigns(s)
+    pass_time(s, 120, cloud, step=1)
+    assert (calls(s), slots(s)) == ([], ["node-0"])
+    assert "4 of the 4 machines have rack=r7" in seen_by_the_next(s, "node-0")
+
+
+def seen_by_the_next(s: Stage, node: str) -> str:
+    view = s.actors["controller-1"].replica.view(node)
+    assert not isinstance(view, str), view
+    return view.decision.reason
+
+
+def test_while_a_new_leader_cannot_list_the_records_it_starts_nothing_and_then_it_goes_by_them() -> None:
+    s, cloud = drained_and_held()
+
+    def listed(asked: Asked) -> bool:
+        return asked.method == "GET" and asked.path == RECORDS
+
+    s.api.fail_next(listed, server_error())
+    resigns(s)
+    pass_time(s, 10, cloud, step=0.1, until=lambda: not s.api.pending)
+    s.run(0.2, step=0.1)
+    assert "is not known: the records could not be listed" in seen_by_the_next(s, "node-0")
+    assert s.actors["controller-1"].replica.refused.startswith("the records could not be listed")
+    pass_time(s, 60, cloud, step=1)
+    assert (calls(s), slots(s)) == ([], ["node-0"])
+    assert "4 of the 4 machines have rack=r7" in seen_by_the_next(s, "node-0")
+    assert s.actors["controller-1"].replica.refused == ""
