@@ -245,7 +245,6 @@ class Observer:
     def _remembered(self, s: Situation, r: Record) -> Situation:
         """What this agent has seen of this record in earlier cycles."""
         memory, now = self.memory(r.node), self.world.clock.monotonic()
-        shared_by = self.world.shared_by(r.machine.id, [f.reason for f in r.faults])
         watching = s.node if r.phase is Phase.PROVING and not r.replacement_machine else None
         if r.phase is not Phase.PROVING:
             memory.watch = None
@@ -253,7 +252,7 @@ class Observer:
         head = ahead_of(s.gate, r.uid)[:1] if s.gate is not None and r.phase is Phase.WAITING else []
         return replace(
             s,
-            correlated=shared_by,
+            correlated=self.world.shared_by(r),
             refusals=memory.refusals(now),
             fenced=memory.fenced_in(r),
             intent_seen_for=memory.intent_seen_for(r, self.world.clock.boottime())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -67,8 +67,8 @@ class World:
 
     ``settle``: how long a queue entry waits before a slot is granted, so that a fault that hits several
     nodes at once is counted on all of them first. ``kernel_boot``: the boot ID of this process's own
-    kernel, "" where it cannot be read. ``shared_by``: what machines with these reasons share, as sentences
-    by reason, for a machine; only fleet mode knows. ``afar``: no agent of this process runs on the node
+    kernel, "" where it cannot be read. ``shared_by``: what the machines with the faults of an open record
+    share, as sentences by reason; only fleet mode knows. ``afar``: no agent of this process runs on the node
     that it looks after. ``witnesses``: the second witnesses of this machine, by name. ``alerts``: those
     that fire, as was last asked; ``ask_for_alerts`` asks, where nobody does so in the background. ``past``:
     shared by the worlds of one process. ``unheard_since``: from when on a Node is watched, where its
@@ -88,7 +88,7 @@ class World:
     settle: timedelta = timedelta(seconds=0.5)
     kernel_boot: Callable[[], str] = str
     most_slots: int = MOST_SLOTS
-    shared_by: Callable[[str, Iterable[str]], Mapping[str, str]] = lambda *_: {}
+    shared_by: Callable[[Record], Mapping[str, str]] = lambda _: {}
     afar: bool = False
     witnesses: Mapping[str, Callable[[tuple[str, ...]], Statement]] = field(default_factory=dict)
     alerts: Callable[[], Alerts] = Alerts

@@ -7,7 +7,7 @@ from recovery_testkit.stage import Stage
 
 from recovery.model import Phase
 from tests.stories.scenery import RECORDS, pass_time, slots
-from tests.stories.scenes import calls, phase, remove_pod, stubborn_pod
+from tests.stories.scenes import NO_MARKS, calls, marked, phase, record_sentences, remove_pod, stubborn_pod
 from tests.stories.test_conditions import policy
 from tests.stories.test_marks_of_others import put
 from tests.stories.test_one_controller import LIMITS, Group
@@ -80,3 +80,28 @@ def test_while_a_new_leader_cannot_list_the_records_it_starts_nothing_and_then_i
     assert (calls(s), slots(s)) == ([], ["node-0"])
     assert "4 of the 4 machines have rack=r7" in seen_by_the_next(s, "node-0")
     assert s.actors["controller-1"].replica.refused == ""
+
+
+CORDONS = TAINTS.replace(b"{do: drain, within: 10m, then: force}, {do: replace}", b"{do: cordon}")
+
+
+def test_a_node_that_would_only_be_cordoned_takes_no_slot_where_its_fault_is_that_of_two_others() -> None:
+    """Those are in a person's hands by then."""
+    s, cloud = rack(CORDONS, replicas=1)
+    for i in range(5):
+        falls(s, cloud, i)
+    assert [i for i in range(5) if marked(s, f"node-{i}") != NO_MARKS] == [0, 1]
+    assert slots(s) == []
+    assert "3 of the 3 machines have rack=r7" in " ".join(record_sentences(s, "node-2"))
+
+
+def test_a_new_leader_holds_those_that_fall_together_with_ones_that_a_person_has_already() -> None:
+    """Those were cordoned and handed over, so their records are closed."""
+    s, cloud = rack(CORDONS)
+    falls(s, cloud, 0, 1)
+    assert [phase(s, f"node-{i}") for i in range(2)] == [Phase.HANDED_OVER] * 2
+    resigns(s)
+    pass_time(s, 20, cloud, step=1)
+    falls(s, cloud, 2)
+    assert "3 of the 3 machines have rack=r7" in seen_by_the_next(s, "node-2")
+    assert marked(s, "node-2") == NO_MARKS

@@ -18,7 +18,6 @@ from recovery.agent.desk import Desk
 from recovery.agent.execute import Executor
 from recovery.agent.fleet.crowd import Crowd
 from recovery.agent.fleet.nodes import Nodes
-from recovery.agent.fleet.outbreaks import Outbreaks
 from recovery.agent.fleet.sources import Says
 from recovery.agent.observe import Observer
 from recovery.agent.world import World
@@ -57,7 +56,6 @@ class Controller:
         metrics: Metrics,
         nodes: Nodes,
         says: Says,
-        outbreaks: Outbreaks,
         crowd: Crowd,
         desk: Desk,
         tell: Callable[[News], None],
@@ -70,7 +68,6 @@ class Controller:
         self._metrics = metrics
         self._nodes = nodes
         self._says = says
-        self._outbreaks = outbreaks
         self._crowd = crowd
         self._desk = desk
         self._tell = tell
@@ -221,9 +218,7 @@ class Controller:
     def _turn(self, name: str) -> Decision:
         agent = self._agents[name]
         d = agent.cycle()
-        if (s := agent.view.situation) is not None and s.record is not None and s.record.phase.open:
-            self._outbreaks.tell(name, s.record.machine.id, s.record.faults)
-        if s is not None:
+        if (s := agent.view.situation) is not None:
             self._crowd.tell(name, s, d)
         node = self._nodes.get(name)
         # Of a Node that is gone its last fault is still known to its agent, and no more can be done about it.

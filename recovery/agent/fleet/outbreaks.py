@@ -26,7 +26,7 @@ from recovery.decide.correlated import (
 )
 from recovery.decide.selector import selects
 from recovery.errors import ApiError
-from recovery.model import Fault, PodView
+from recovery.model import Fault, PodView, Record
 
 log = logging.getLogger(__name__)
 
@@ -139,6 +139,12 @@ class Outbreaks:
                 for inside in (True, False):
                     self._found.pop((reason, inside), None)
                     self._answers.pop((reason, inside), None)
+
+    def on_record(self, r: Record) -> dict[str, str]:
+        """``shared_by`` for the faults of ``r``, which is open. They are told first: a machine whose own case
+        is not known is none of those that share something, and would begin before it is held."""
+        self.tell(r.node, r.machine.id, r.faults)
+        return self.shared_by(r.machine.id, (f.reason for f in r.faults))
 
     def shared_by(self, machine: str, reasons: Iterable[str]) -> dict[str, str]:
         """What the machines with each of these faults share, as a sentence; no entry where it is nothing."""
