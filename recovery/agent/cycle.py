@@ -332,7 +332,7 @@ class Agent:
                     self._unsaid, self._restated = {}, Restated()
                     return self._observe(self._poll(self._age_allowed()), fresh, before)
             self._kernel_boot = s.kernel_boot
-            readings = self._of_now(readings, read_from(s.node))
+            readings = self._of_now(s.readings, read_from(s.node))
             s = replace(s, readings=readings)
         stated = _stated(readings)
         self._lets_go = s.node is None and s.record is not None and s.record.phase.open

@@ -151,6 +151,7 @@ class Memory:
     ahead: tuple[str, float] | None = None  # its version with moments in the future, and since when
     open_at: datetime | None = None  # see ``Situation``
     holds: Holds = field(default_factory=Holds)
+    missed: dict[tuple[str, str, str], datetime] = field(default_factory=dict)  # faults without a word: since
     finish_refused: tuple[str, str] = ("", "")  # the token of an intent, and why its second step was refused
 
     def refuse(self, what: str, reason: str, now: float, retry_after: float | None = None) -> None:

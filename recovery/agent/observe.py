@@ -19,6 +19,7 @@ from recovery.catalog import foreign_claim
 from recovery.decide.boot import KUBELET_WRITES, agrees, by_the_kernel, elsewhere
 from recovery.decide.budget import ahead_of
 from recovery.decide.claims import by_first_claim
+from recovery.decide.diagnosis import unheard, without_a_word
 from recovery.decide.needs import needed, subject
 from recovery.decide.situation import ClaimsByEvent, Counted, Need, Preflighted, Role, Situation
 from recovery.errors import Undecodable
@@ -179,7 +180,14 @@ class Observer:
             s = replace(s, take_back_refused=why)
         if s.record is not None and s.record.phase.open and w.on:
             s = self._remembered(s, s.record)
-        return s
+        return self._heard(s) if role is Role.OWNER else s
+
+    def _heard(self, s: Situation) -> Situation:
+        """``s``, unknown where no source has a word on what is on the record: another process may have heard
+        of it last, and nothing is done by that."""
+        missed, memory = without_a_word(s), self.memory(s.node_name)
+        memory.missed = {f.key: memory.missed.get(f.key, s.now) for f in missed}
+        return replace(s, readings=unheard(s.readings, {f: memory.missed[f.key] for f in missed}))
 
     def _in_its_boot(self, node: NodeView, now: datetime) -> NodeView:
         """The own Node with the last boot that its machine was seen in, where it names an earlier one. (In

@@ -6,7 +6,7 @@ and boot are the same, even if its detector has restarted and forgotten it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
@@ -18,7 +18,20 @@ from recovery.decide.boot import put_before
 from recovery.decide.drill import is_to_be_watched
 from recovery.decide.selector import selects
 from recovery.decide.situation import Situation
-from recovery.model import CatalogueRow, Fault, Kind, NodeView, Problem, Rate, Record, Rule, Rung, Step
+from recovery.model import (
+    CatalogueRow,
+    Fault,
+    Kind,
+    NodeView,
+    Phase,
+    Problem,
+    Rate,
+    Reading,
+    Record,
+    Rule,
+    Rung,
+    Step,
+)
 from recovery.quick import quick, replace
 from recovery.units import span
 
@@ -331,6 +344,38 @@ def unreadable(s: Situation, fault: Fault) -> str | None:
         return f"{fault.source} has not been read"
     said = [reading.unknown, reading.silent, *([] if fault.latched else [reading.unconfirmed])]
     return next((why for by in said for key in ("*", fault.type) if (why := by.get(key))), None)
+
+
+def without_a_word(s: Situation) -> tuple[Fault, ...]:
+    """The faults on the record of which their source says nothing: neither that they are there, nor that they
+    are over. What it held in another process it has forgotten. Not those that no source takes back: of them
+    the record is the evidence. A source that states another fault of the type may hide this one by it."""
+    r, boot = s.record, s.node.boot_id if s.node is not None else ""
+    if r is None or r.phase not in (Phase.SUSPECT, Phase.WAITING, Phase.RECOVERING) or not boot:
+        return ()
+    theirs = (f for f in r.faults if f.kind is Kind.LEVEL and not f.latched and f.boot_id == boot)
+    return tuple(f for f in theirs if f.type != SIGNAL_UNKNOWN and _says_nothing_of(f, s))
+
+
+def _says_nothing_of(fault: Fault, s: Situation) -> bool:
+    reading = s.reading_of(fault.source)
+    if reading is None or unreadable(s, fault) or cleared(fault, s):
+        return False
+    said = {*reading.early, *(p.type for p in reading.problems if p.kind is Kind.LEVEL)}
+    return fault.type not in said
+
+
+def unheard(readings: tuple[Reading, ...], missed: Mapping[Fault, datetime]) -> tuple[Reading, ...]:
+    """``readings``, in which the types of ``missed`` are unknown: faults without a word, and since when."""
+    for f, since in missed.items():
+        why = f"{f.source} has said nothing of {f.reason} since this agent began to look"
+        readings = tuple(
+            replace(r, unknown={**r.unknown, f.type: why}, unknown_since={**r.unknown_since, f.type: since})
+            if r.source == f.source
+            else r
+            for r in readings
+        )
+    return readings
 
 
 def healthy(s: Situation) -> str:

@@ -71,8 +71,9 @@ class Reading:
     reason. ``silent`` maps a condition type, or ``*``, to why it has no word on it: as little is known as of
     what is unknown, but that is in order and nobody is told. ``ends`` holds what ends a fault of a pair, as
     far as the policy's own row of the source says it. ``ended`` maps a condition type that was cleared to how
-    that came, where the source knows. ``node``: which Node it was read from, and in which boot; "" where it
-    was read from none.
+    that came, where the source knows. ``early`` maps a condition type to what is wrong with it now, for too
+    short a time to be stated: a fault of this boot on the record goes on by that. ``node``: which Node it was
+    read from, and in which boot; "" where it was read from none.
     """
 
     source: str
@@ -88,6 +89,7 @@ class Reading:
     silent: Mapping[str, str] = field(default_factory=dict)
     ends: Mapping[tuple[str, str], Ends] = field(default_factory=dict)
     ended: Mapping[str, str] = field(default_factory=dict)
+    early: Mapping[str, str] = field(default_factory=dict)
     node: str = ""
 
     @property

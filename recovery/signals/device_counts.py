@@ -68,6 +68,7 @@ class State:
     wrong: Mapping[str, datetime] = field(default_factory=dict)
     good: Mapping[str, datetime] = field(default_factory=dict)
     held: Mapping[str, tuple[Problem, ...]] = field(default_factory=dict)
+    unknown_since: Mapping[str, datetime] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +85,12 @@ def observe(state: State, look: Look) -> tuple[State, Reading]:
     said = {COUNT: _counts(look), ALLOCATABLE: _allocatable(look)}
     known = {COUNT: bool(look.norms) and all(look.norms.values()), ALLOCATABLE: _all_reported(look)}
     wrong, good, held = dict[str, datetime](), dict[str, datetime](), dict(state.held)
-    unknown, unsure, back = dict[str, str](), dict[str, str](), set[str]()
+    unknown, unsure, early, back = dict[str, str](), dict[str, str](), dict[str, str](), set[str]()
     for type_, words in said.items():
         if words:
             wrong[type_] = state.wrong.get(type_, look.at)
             if why := _too_soon(type_, wrong[type_], look):
-                if type_ in held:
-                    unknown[type_] = f"{words[0].said}, {why}"
+                (unknown if type_ in held else early)[type_] = f"{words[0].said}, {why}"
             else:
                 held[type_] = tuple(_problems(type_, words, state, wrong[type_], look))
         elif known[type_]:
@@ -102,16 +102,21 @@ def observe(state: State, look: Look) -> tuple[State, Reading]:
                 unsure[type_] = f"{type_} is as it should be now, which counts once it is seen again"
         elif type_ in held:
             unknown[type_] = UNKNOWN[type_]
+    unknown |= {t: why for t, why in unsure.items() if t in held}
+    # What is wrong again counts in time by itself.
+    since = {t: wrong.get(t) or state.unknown_since.get(t, look.at) for t in unknown}
     reading = Reading(
         source=SOURCE,
         at=look.at,
         problems=tuple(p for _, found in sorted(held.items()) for p in found),
-        unknown=unknown | {t: why for t, why in unsure.items() if t in held},
+        unknown=unknown,
+        unknown_since=since,
         unconfirmed=unsure,
         cleared=frozenset((type_, "*") for type_ in back),
         listed=frozenset({*((t, "") for t in TYPES), *((t, p.reason) for t, x in held.items() for p in x)}),
+        early=early,
     )
-    return replace(state, wrong=wrong, good=good, held=held), reading
+    return replace(state, wrong=wrong, good=good, held=held, unknown_since=since), reading
 
 
 def short(devices: Mapping[str, tuple[int, int]], norms: Norms) -> bool:

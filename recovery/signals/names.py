@@ -21,7 +21,7 @@ Pair = tuple[str, str]
 def bounded(reading: Reading) -> Reading:
     """``reading``, with each type and reason as ``type_name`` and ``reason_name`` have it."""
     r = reading
-    texts = (r.unknown, r.unknown_since, r.unconfirmed, r.silent, r.ended)
+    texts = (r.unknown, r.unknown_since, r.unconfirmed, r.silent, r.ended, r.early)
     pairs = (r.cleared, r.listed, r.gone, r.ends)
     if (
         all(type_name(p.type) is p.type and reason_name(p.reason) is p.reason for p in r.problems)
@@ -43,6 +43,7 @@ def bounded(reading: Reading) -> Reading:
         silent=_types(r.silent),
         ends={_pair(pair): ends for pair, ends in r.ends.items()},
         ended=_types(r.ended),
+        early=_types(r.early),
     )
 
 

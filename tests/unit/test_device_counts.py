@@ -157,3 +157,20 @@ def test_what_is_looked_at_closer_is_what_is_wrong_now() -> None:
     assert short({}, EIGHT)
     assert short({GPU: (8, 7)}, NOBODY)
     assert not short({GPU: (8, 8)}, EIGHT)
+
+
+def test_what_is_wrong_for_too_short_a_time_is_neither_stated_nor_unknown() -> None:
+    reading = Watch().sees(7, times=10)
+    assert (reading.problems, reading.unknown, reading.silent) == ((), {}, {})
+    assert "which counts after 10 min" in reading.early["DeviceCount"]
+    assert Watch().sees(8).early == {}
+
+
+def test_what_is_unknown_is_so_since_it_was_first() -> None:
+    w = Watch()
+    w.sees(7, times=11)
+    first = w.sees(7, norms=NOBODY)
+    assert w.sees(7, norms=NOBODY, times=9).unknown_since == first.unknown_since == {"DeviceCount": first.at}
+    again = w.sees(7)
+    assert again.unknown_since == {"DeviceCount": again.at}
+    assert w.sees(7, times=10).unknown_since == {}

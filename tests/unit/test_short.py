@@ -137,6 +137,7 @@ def reading(type_: str, reason: str) -> Reading:
         silent=said,
         ends={(type_, reason): Ends(Latch.BOOT)},
         ended=said,
+        early=said,
     )
 
 
