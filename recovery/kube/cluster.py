@@ -15,7 +15,7 @@ from recovery.kube import node_rows, shapes
 from recovery.kube.bounded import bounded, view_of
 from recovery.kube.paging import folded
 from recovery.kube.transport import Transport, api_error
-from recovery.kube.views import event_view, job_view, node_view, owner_and_node, pod_view
+from recovery.kube.views import event_view, job_view, node_view, owner_and_node, pod_view, running_since
 from recovery.kube.watch import FAILED
 from recovery.model import (
     GROUP,
@@ -239,8 +239,11 @@ class Cluster:
         metadata, _ = shapes.page(self._call("GET", "/api/v1/pods", query=query), "GET /api/v1/pods")
         return str(metadata.get("resourceVersion") or "")
 
-    def running_elsewhere(self, namespace: str, owners: Set[str], but: str) -> frozenset[str]:
-        """Which of these controllers (UIDs) have a pod that runs on another Node than ``but``.
+    def running_elsewhere(
+        self, namespace: str, owners: Set[str], but: str, since: datetime
+    ) -> frozenset[str]:
+        """Which of these controllers (UIDs) have a pod that has run on another Node than ``but`` ``since``
+        then, or for longer.
 
         Reads no further than it has to. Raises ``Expired`` where a long list cannot be read to its end.
         """
@@ -248,7 +251,8 @@ class Cluster:
         for item in self._pages(path, {"fieldSelector": "status.phase=Running"}):
             owner, node = owner_and_node(item)
             if owner in owners and node not in ("", but):
-                found.add(owner)
+                began = running_since(item)
+                found |= {owner} if began is not None and began <= since else set()
             if found == owners:
                 break
         return frozenset(found)

@@ -81,6 +81,17 @@ def owner_and_node(obj: Json) -> tuple[str, str]:
     return str(_controller(meta).get("uid") or ""), str(spec.get("nodeName") or "")
 
 
+def running_since(obj: Json) -> datetime | None:
+    """Since when each container of a pod runs, by its kubelet's clock, and no longer than the pod is there;
+    None where one does not run. One that crashes again and again leaves its pod's phase at Running."""
+    meta, _, status = _parts(obj)
+    states = [c.get("state") or {} for c in status.get("containerStatuses") or []]
+    began = [_moment((state.get("running") or {}).get("startedAt")) for state in states]
+    if not began or None in began:
+        return None
+    return max(filter(None, (*began, _moment(meta.get("creationTimestamp")))))
+
+
 def failed_pod(obj: Json) -> FailedPod:
     """A pod whose phase is Failed."""
     meta, _, status = _parts(obj)

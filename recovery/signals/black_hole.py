@@ -23,6 +23,8 @@ PODS, OWNERS = 5, 2
 """So many pods, of so many controllers, have to be lost within ``WITHIN``: that is no single application."""
 AT_ONCE = timedelta(seconds=30)
 """A pod that fails sooner than this after its start fails at once."""
+RUNS = timedelta(minutes=1)
+"""A pod elsewhere that has run for so long does not fail at once there. One that has not may be about to."""
 LEAST = timedelta(minutes=1)
 """The first and the last have to be so far apart. A kubelet that is started anew looks at all its pods again
 and may reject many of them, in one moment (https://github.com/kubernetes/kubernetes/issues/125579)."""
@@ -74,9 +76,11 @@ def recent(pods: Mapping[str, Lost], now: datetime) -> dict[str, Lost]:
     return {uid: pod for uid, pod in pods.items() if now - pod.at <= WITHIN}
 
 
-def suspected(pods: Iterable[Lost]) -> Mapping[str, frozenset[str]]:
-    """The controllers of these pods, by namespace, where there are so many that it may be the node."""
-    pods = tuple(pods)
+def suspected(pods: Iterable[Lost], on_others: Iterable[Lost] = ()) -> Mapping[str, frozenset[str]]:
+    """The controllers of these pods, by namespace, where there are so many that it may be the node. Not those
+    whose pods fail at once ``on_others``, too. (A rejection is the kubelet's word on its own node.)"""
+    fails = {(pod.namespace, pod.owner) for pod in on_others if not pod.rejected}
+    pods = tuple(pod for pod in pods if (pod.namespace, pod.owner) not in fails)
     owners = {(pod.namespace, pod.owner) for pod in pods}
     if len(pods) < PODS or len(owners) < OWNERS:
         return {}

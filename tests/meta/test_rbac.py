@@ -29,6 +29,7 @@ from recovery.kube.rights import (
 from recovery.kube.transport import Response
 from recovery.model import ClusterDelete
 from tests.builders.nodes import pod
+from tests.builders.times import NOW
 
 RBAC = Path(__file__).resolve().parents[2] / "deploy" / "rbac"
 VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -43,7 +44,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "list_pods": ("n",),
     "pods_lately": ("n",),
     "failed_pods_version": (),
-    "running_elsewhere": ("default", {"uid"}, "node"),
+    "running_elsewhere": ("default", {"uid"}, "node", NOW),
     "nodes_running": ("ns", "l", "v"),
     "evict": (pod(),),
     "get_record": ("n",),

@@ -32,8 +32,14 @@ def fleet(text: bytes = HOLE) -> tuple[Stage, Group]:
     cloud = Group(s)
     pass_time(s, 12 * MINUTES, cloud, step=10)
     for job in ("a", "b"):
-        pod(s, f"runs-{job}", job, "node-3", {"phase": "Running"})
+        pod(s, f"runs-{job}", job, "node-3", running(s.clock.true_time()))
     return s, cloud
+
+
+def running(since: datetime, **state: object) -> dict[str, object]:
+    """The status of a pod whose container runs since then, or is in another ``state``."""
+    statuses = [{"name": "main", "state": state or {"running": {"startedAt": at(since)}}}]
+    return {"phase": "Running", "startTime": at(since), "containerStatuses": statuses}
 
 
 def pod(s: Stage, name: str, job: str, node: str, status: dict[str, object]) -> None:
@@ -143,3 +149,66 @@ def test_pods_that_somebody_deletes_soon_after_their_start_take_no_node_out() ->
         pass_time(s, 20, cloud, step=1)
     pass_time(s, 10 * MINUTES, cloud, step=5)
     assert (calls(s), said(s)) == ([], [])
+
+
+def fails_everywhere(s: Stage, cloud: Group, lives: int, minutes: int) -> None:
+    """The pods of two jobs fail some seconds after their start wherever they run: on node-0, and a little
+    later on node-1. Their jobs make them anew."""
+    there: dict[tuple[str, str], tuple[str, datetime]] = {}
+    began = s.clock.true_time()
+    while s.clock.true_time() - began < timedelta(minutes=minutes):
+        now = s.clock.true_time()
+        for node, job in [(node, job) for node in ("node-0", "node-1") for job in "ab"]:
+            name, since = there.get((node, job), ("", began))
+            if name and now - since >= timedelta(seconds=lives):
+                del there[node, job]
+                body = {"status": failed(since, lives, 1)}
+                assert s.store.request("PATCH", f"{PODS}/{name}/status", body=body, content_type=MERGE).ok
+            elif not name and (node == "node-0" or now - began >= timedelta(seconds=10)):
+                there[node, job] = f"{job}-on-{node}-{now:%H%M%S}", now
+                pod(s, there[node, job][0], job, node, running(now))
+        pass_time(s, 5, cloud, step=5)
+
+
+def only_fails(s: Stage) -> None:
+    for job in "ab":
+        s.store.request("DELETE", f"{PODS}/runs-{job}")
+
+
+@pytest.mark.parametrize("and_some_run", [False, True], ids=["none runs", "some have run for long"])
+def test_pods_that_fail_on_every_node_take_none_out(and_some_run: bool) -> None:
+    s, cloud = fleet()
+    if not and_some_run:
+        only_fails(s)
+    fails_everywhere(s, cloud, 20, minutes=8)
+    assert (calls(s), [n for n in ("node-0", "node-1") if s.record(n) is not None]) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "state",
+    [{}, {"waiting": {"reason": "CrashLoopBackOff"}}],
+    ids=["it has run for seconds", "it crashes again and again in its place"],
+)
+def test_a_pod_elsewhere_that_may_be_about_to_fail_proves_nothing(state: dict[str, object]) -> None:
+    s, cloud = fleet()
+    only_fails(s)
+    for i in range(8):
+        for job in "ab":
+            if i:
+                s.store.request("DELETE", f"{PODS}/young-{job}-{i - 1}")
+            pod(s, f"young-{job}-{i}", job, "node-3", running(s.clock.true_time(), **state))
+        loses(s, cloud, 1, jobs="ab"[i % 2], apart=20)
+    pass_time(s, 5 * MINUTES, cloud, step=5)
+    assert (calls(s), s.record("node-0")) == ([], None)
+
+
+def test_two_nodes_that_reject_the_pods_of_the_same_jobs_are_both_broken() -> None:
+    s, cloud = fleet()
+    for i in range(6):
+        now = s.clock.true_time()
+        for node in ("node-0", "node-1"):
+            rejected = {"phase": "Failed", "reason": REJECTED, "startTime": at(now)}
+            pod(s, f"lost-{node}-{i}", "ab"[i % 2], node, rejected)
+        pass_time(s, 20, cloud, step=1)
+    pass_time(s, 10, cloud, step=1)
+    assert [n for n in ("node-0", "node-1") if s.record(n) is not None] == ["node-0", "node-1"]

@@ -82,6 +82,14 @@ def test_it_takes_five_pods_of_two_controllers_over_a_minute(found: list[Lost], 
     assert suspected(found) == ({"jobs": {"a", "b"}} if suspicious else {})
 
 
+def test_a_controller_whose_pods_fail_at_once_on_another_node_speaks_against_none() -> None:
+    found = pods("a", "b", "c", "a", "b", "c", "a", "b")
+    there = replace(found[0], rejected=False)
+    assert suspected(found, [there]) == {"jobs": {"b", "c"}}
+    assert suspected(found, [replace(there, rejected=True)]) == {"jobs": {"a", "b", "c"}}
+    assert suspected(found, [replace(there, namespace="other")]) == {"jobs": {"a", "b", "c"}}
+
+
 def test_only_the_last_five_minutes_count() -> None:
     known = dict(enumerate(pods("a", "b", "a", "b", "a", apart=2 * MINUTE)))
     assert len(recent({str(k): x for k, x in known.items()}, NOW + 8 * MINUTE)) == 3

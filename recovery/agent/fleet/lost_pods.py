@@ -20,7 +20,7 @@ from recovery.clock import Clock
 from recovery.kube.transport import Streams
 from recovery.kube.watch import watch_failed_pods
 from recovery.model import FailedPod, NodeView
-from recovery.signals.black_hole import Lost, Swallows, lost, recent, stated, suspected
+from recovery.signals.black_hole import RUNS, Lost, Swallows, lost, recent, stated, suspected
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,9 @@ ASKED_AGAIN = 60.0
 
 class Pods(Protocol):
     def failed_pods_version(self) -> str: ...
-    def running_elsewhere(self, namespace: str, owners: Set[str], but: str) -> frozenset[str]: ...
+    def running_elsewhere(
+        self, namespace: str, owners: Set[str], but: str, since: datetime
+    ) -> frozenset[str]: ...
 
 
 class PodWatch:
@@ -89,8 +91,10 @@ class PodWatch:
         known[pod.uid] = found
         self._lost[node.name] = (life_of(node), known)
         self._forget(now)
-        if (owners := suspected(known.values())) and self._may_ask(node.name):
-            elsewhere = sum(len(self._pods.running_elsewhere(n, of, node.name)) for n, of in owners.items())
+        others = (pod for name, (_, pods) in self._lost.items() if name != node.name for pod in pods.values())
+        if (owners := suspected(known.values(), others)) and self._may_ask(node.name):
+            runs = partial(self._pods.running_elsewhere, but=node.name, since=now - RUNS)
+            elsewhere = sum(len(runs(namespace, of)) for namespace, of in owners.items())
             self._state(node, stated(self.of(node), known.values(), elsewhere))
 
     def _state(self, node: NodeView, found: Swallows | None) -> None:
