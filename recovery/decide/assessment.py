@@ -17,9 +17,9 @@ from recovery.quick import quick
 class Assessment:
     """What a cycle goes by, beside its situation. What was done so far is on the record, as ``progress``.
 
-    ``found``: all faults that the node has, in the order of ``diagnose``. ``taken_back``: every fault that
-    calls for treatment has ended by what its source says of it. ``slot``: the slot of the budget that the
-    record holds. ``ahead``: the nodes before it in the queue that wait for a slot.
+    ``found``: all faults that the node has, in the order of ``diagnose``. ``taken_back``: nothing that
+    calls for treatment is left, by what its source says of each fault. ``slot``: the slot of the budget that
+    the record holds. ``ahead``: the nodes before it in the queue that wait for a slot.
     """
 
     found: tuple[Diagnosis, ...] = ()
@@ -34,7 +34,7 @@ def assess(s: Situation) -> Assessment:
     r = s.record
     if r is None:
         return Assessment(found)
-    gone = taken_back(s, found, r.faults)
+    gone = taken_back(s, found, r)
     if s.gate is None:
         return Assessment(found, gone)
     return Assessment(found, gone, s.gate.slot_of(r.node, r.uid), tuple(ahead_of(s.gate, r.uid)))

@@ -293,6 +293,15 @@ def tolerated(d: Diagnosis, left: timedelta) -> str:
     return f"{name(d.fault)}: tolerated for {span(d.after)} by rule {d.rule_name}, {span(left)} to go"
 
 
+def not_by_its_own_rule(d: Diagnosis, step: Step) -> str:
+    """Why ``step``, which another rule's ladder has next, is not for ``d``; empty if it is (0049)."""
+    if step not in {rung.do for rung in d.ladder}:
+        return f"the next step is {step.value}, which its own rule {d.rule_name} does not call for"
+    if d.rule is not None and d.rule.witness is not None:
+        return f"the next step is {step.value}, for which its own rule {d.rule_name} asks a second witness"
+    return ""
+
+
 def cleared(fault: Fault, s: Situation) -> bool:
     """Whether the fault's own source cleared it, by its own rule. Silence and restarts do not count."""
     reading = s.reading_of(fault.source)

@@ -23,12 +23,14 @@ from recovery.decide.decision import (
     WriteRecord,
     act,
     hold,
+    until,
     wait,
 )
-from recovery.decide.diagnosis import name
+from recovery.decide.diagnosis import name, not_by_its_own_rule, tolerated
 from recovery.decide.endings import close_excluded, end, hand_over, has_our_marks, next_rung
 from recovery.decide.history import HistoryEvent, note, told
 from recovery.decide.in_flight import begin_probation, observe_call
+from recovery.decide.latch import has_gone, only_tolerated, still_there
 from recovery.decide.lifecycle import Event
 from recovery.decide.marks import CORDON, anothers, uncordoned, undone
 from recovery.decide.provider_step import provider_step
@@ -68,6 +70,8 @@ def recovering(s: Situation, a: Assessment, r: Record) -> Decision:
         return close_excluded(s, r, reason)
     if a.taken_back:
         return no_fault_left(s, r)
+    if d := only_tolerated(s, a.found):
+        return wait(tolerated(d, d.due - s.now), until(d.due, s.now), "tolerated")
     if a.slot is None:
         return without_slot(s, r)
     rung = r.step
@@ -75,6 +79,8 @@ def recovering(s: Situation, a: Assessment, r: Record) -> Decision:
         return hand_over(s, r, "every step of the remedy was done, and the machine still needs a person")
     if rung.do is Step.NOTIFY:
         return next_rung(s, r, f"{name(r.faults[0])}: reported")
+    if why := only_what_came_since(s, a, r, rung):
+        return hand_over(s, r, why)
     return take_step(s, r, rung)
 
 
@@ -83,12 +89,27 @@ def no_fault_left(s: Situation, r: Record) -> Decision:
 
     After a destructive call the node is given back by proof only.
     """
-    gone = f"{name(r.faults[0])} was taken back by its own source"
+    gone = f"{name(has_gone(s, r))} was taken back by its own source"
     if not r.progress.acted:
         why = f"{gone} before anything destructive"
         return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
     last = r.progress.submitted[-1]
     return begin_probation(s, replace(r, intent=None), f"{gone} after {last.action or 'the last step'}")
+
+
+def only_what_came_since(s: Situation, a: Assessment, r: Record, rung: Rung) -> str:
+    """Why a person has to go on: what the ladder was for has ended, and of what came after the start none
+    calls for this step by its own rule (0049). What was there at the start goes by the ladder (ruling 20)."""
+    left = still_there(s, a.found)
+    if not left or not r.starts or not (rung.do is Step.DRAIN or rung.do.provider_action):
+        return ""
+    due = [d for d in left if d.due <= s.now]
+    if any(d.fault.since <= r.starts[-1].at or d.rule_name == r.rule for d in due):
+        return ""
+    but = [not_by_its_own_rule(d, rung.do) for d in due]
+    if not but or not all(but):
+        return ""
+    return f"{name(has_gone(s, r))} was taken back by its own source; {name(due[0].fault)} is there: {but[0]}"
 
 
 def without_slot(s: Situation, r: Record) -> Decision:

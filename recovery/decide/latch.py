@@ -24,7 +24,7 @@ from recovery.decide.diagnosis import (
 )
 from recovery.decide.drill import is_to_be_watched
 from recovery.decide.situation import Situation
-from recovery.model import Detector, Ends, Fault, Kind, Latch, Problem, Record, Rule
+from recovery.model import Detector, Ends, Fault, Kind, Latch, Phase, Problem, Record, Rule
 from recovery.quick import replace
 from recovery.units import span
 
@@ -72,11 +72,42 @@ def has_ended(fault: Fault, s: Situation) -> bool:
     return cleared(fault, s) and over(fault, diagnosed(fault, s).rule, s)
 
 
-def taken_back(s: Situation, found: tuple[Diagnosis, ...], faults: tuple[Fault, ...]) -> bool:
-    """Whether every fault to treat has ended without us. Where none is to treat: all ``faults``."""
-    treated = tuple((d.fault, d.rule) for d in found if was_treated(d))
-    every = treated or tuple((f, diagnosed(f, s).rule) for f in faults)
-    return bool(every) and all(over(f, rule, s) for f, rule in every)
+def still_there(s: Situation, found: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...] | None:
+    """The faults to treat that have not ended; None where none of them has."""
+    treated = tuple(d for d in found if was_treated(d))
+    left = tuple(d for d in treated if not over(d.fault, d.rule, s))
+    return left if len(left) < len(treated) else None
+
+
+def taken_back(s: Situation, found: tuple[Diagnosis, ...], r: Record) -> bool:
+    """Whether every fault to treat has ended without us. Where none is to treat: all faults of ``r``.
+
+    Once one was confirmed, another that its own rule tolerates still is no reason to go on. Its source states
+    it, so it gets a record of its own.
+    """
+    if not any(was_treated(d) for d in found):
+        return bool(r.faults) and all(over(f, diagnosed(f, s).rule, s) for f in r.faults)
+    left = still_there(s, found)
+    if left is None or not left:
+        return left is not None
+    confirmed = r.phase in (Phase.WAITING, Phase.RECOVERING)
+    return confirmed and all(s.now < d.due and _stated(d.fault, s) for d in left)
+
+
+def _stated(fault: Fault, s: Situation) -> bool:
+    return stated_now(fault, s) and not unreadable(s, fault)
+
+
+def only_tolerated(s: Situation, found: tuple[Diagnosis, ...]) -> Diagnosis | None:
+    """The fault that will be due first, where the others have ended and its rule tolerates what is left."""
+    left = still_there(s, found)
+    d = min(left, key=lambda d: d.due) if left else None
+    return d if d is not None and s.now < d.due else None
+
+
+def has_gone(s: Situation, r: Record) -> Fault:
+    """The fault of ``r`` to name where it ends without us."""
+    return next((f for f in r.faults if has_ended(f, s)), r.faults[0])
 
 
 def may_be_gone(s: Situation, faults: Iterable[Fault]) -> str:

@@ -23,7 +23,15 @@ from recovery.decide.decision import (
     until,
     wait,
 )
-from recovery.decide.diagnosis import Diagnosis, live, name, stated, tolerated, why_reported
+from recovery.decide.diagnosis import (
+    Diagnosis,
+    live,
+    name,
+    not_by_its_own_rule,
+    stated,
+    tolerated,
+    why_reported,
+)
 from recovery.decide.endings import LONGEST_PROOF, RESET, end, hand_over, moved_to_rung
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.in_flight import replaced_by
@@ -342,13 +350,7 @@ def _fault_there(s: Situation, a: Assessment, r: Record, found: tuple[Diagnosis,
 def _not_by_its_own_rule(r: Record, d: Diagnosis) -> str:
     """Why the next step of ``r`` is not for ``d``, by the rule of that; empty if it is, or there is none."""
     step = r.ladder[r.rung + 1].do if r.in_flight and r.rung + 1 < len(r.ladder) else None
-    if step is None:
-        return ""
-    if step not in {rung.do for rung in d.ladder}:
-        return f"the next step is {step.value}, which its own rule {d.rule_name} does not call for"
-    if d.rule is not None and d.rule.witness is not None:
-        return f"the next step is {step.value}, for which its own rule {d.rule_name} asks a second witness"
-    return ""
+    return not_by_its_own_rule(d, step) if step is not None else ""
 
 
 def _due(s: Situation, r: Record, d: Diagnosis) -> datetime:

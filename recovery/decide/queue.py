@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from recovery.decide import brakes, budget
+from recovery.decide.acknowledged import forgotten
 from recovery.decide.assessment import Assessment
 from recovery.decide.budget import kept_labels, line_of, noted_rule, noted_scopes, scopes_of
 from recovery.decide.claims import claimed_twice
@@ -40,7 +41,7 @@ from recovery.decide.diagnosis import (
 from recovery.decide.endings import DEFAULT_PROBATION, close_excluded, end, hand_over
 from recovery.decide.hardware import hardware
 from recovery.decide.history import HistoryEvent, note, told
-from recovery.decide.latch import has_ended, may_be_gone
+from recovery.decide.latch import has_ended, has_gone, may_be_gone, still_there
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.provider_step import not_yet
 from recovery.decide.situation import Situation
@@ -62,7 +63,7 @@ def suspect(s: Situation, a: Assessment, r: Record) -> Decision:
     # ``found`` is never empty: a record has one fault at least. Of the faults that are due, the first rule of
     # the policy wins. A fault that is still tolerated does not hold up another one, and one that has ended
     # does not stand for another that may have.
-    d = min(a.found, key=lambda x: (not x.treat, has_ended(x.fault, s), s.now < x.due, x.rank, x.due))
+    d = min(a.found, key=lambda x: (has_ended(x.fault, s), not x.treat, s.now < x.due, x.rank, x.due))
     if s.now < d.due:
         return wait(tolerated(d, d.due - s.now), until(d.due, s.now), "tolerated")
     if blind := may_be_gone(s, (d.fault,)):
@@ -83,29 +84,31 @@ def _unknown_by_now(s: Situation, a: Assessment, r: Record, d: Diagnosis, blind:
 
 
 def withdrawn(s: Situation, r: Record) -> Decision:
-    why = taken_back(r.faults[0], s)
+    why = taken_back(has_gone(s, r), s)
     return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
 
 
 def queued(s: Situation, a: Assessment, r: Record, d: Diagnosis) -> Decision:
     """Confirmed: choose the ladder. It stays as it is, even if the policy changes later, unless another fault
-    comes before the start (``_earlier_rule``)."""
+    comes before the start (``_earlier_rule``), or this one ends before it (``_ended_before_the_start``)."""
     chosen, why = with_ladder_of(s, a, r, d)
     confirmed = replace(chosen, phase=move(r.phase, Event.CONFIRMED), phase_since=s.now)
     return act(WriteRecord(confirmed), why, Report(EventReason.CONFIRMED, warning=True))
 
 
 def with_ladder_of(s: Situation, a: Assessment, r: Record, d: Diagnosis) -> tuple[Record, str]:
-    """``r`` with the ladder that the rule of ``d`` says, and a sentence of it."""
+    """``r`` with the ladder that the rule of ``d`` says, and a sentence of it. A fault that has ended is no
+    part of it any more: if it comes again, it is a new one."""
     ladder = without_tried(d.ladder, r.tried) or CORDON_ONLY
     steps = ", ".join(map(str, ladder))
     why = f"{name(d.fault)}: rule {d.rule_name} says {steps}"
     treated = {x.fault.key: as_treated(x) for x in a.found}
+    gone = tuple(f for f in r.faults if f.key != d.fault.key and has_ended(f, s))
     if r.tried:
         why += f" (without {', '.join(step.value for step in r.tried)}, after which it came back)"
     chosen = replace(
-        note(r, s.now, HistoryEvent.CONFIRMED, why),
-        faults=tuple(treated.get(f.key, f) for f in r.faults),
+        note(forgotten(r, gone), s.now, HistoryEvent.CONFIRMED, why),
+        faults=tuple(treated.get(f.key, f) for f in r.faults if f not in gone),
         rule=d.rule_name,
         ladder=ladder,
         validate=d.rule.validate if d.rule else None,
@@ -176,6 +179,26 @@ def _earlier_rule(s: Situation, a: Assessment, r: Record) -> Decision | None:
         return None
     record, why = with_ladder_of(s, a, r, d)
     return act(WriteRecord(record), f"{why}, an earlier rule", Report(EventReason.CONFIRMED, warning=True))
+
+
+def _ended_before_the_start(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """What the ladder was chosen for has ended, and something else is left: nothing starts but what the rule
+    of that says, once it is due by that (ruling 20)."""
+    left = still_there(s, a.found)
+    if not left or r.rung or r.progress.acted:
+        return None
+    if any(d.rule_name == r.rule and d.due <= s.now for d in left):
+        return None
+    d = min(left, key=lambda d: (may_be_gone(s, (d.fault,)), s.now < d.due, not d.treat, d.rank, d.due))
+    if s.now < d.due:
+        return wait(tolerated(d, d.due - s.now), until(d.due, s.now), "tolerated")
+    if may_be_gone(s, (d.fault,)):
+        return None  # so may all that is left, and ``_blind_by_now`` holds it
+    gone = f"{name(has_gone(s, r))} was taken back by its own source"
+    if not d.treat:
+        return hand_over(s, r, f"{gone}; {name(d.fault)}: {why_reported(d)}", plain=True)
+    record, why = with_ladder_of(s, a, r, d)
+    return act(WriteRecord(record), f"{gone}; {why}", Report(EventReason.CONFIRMED, warning=True))
 
 
 def _not_in_queue(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -315,7 +338,15 @@ HELD = (
     _brake_and_turn,
 )
 """What holds a record, in the queue or before it."""
-QUEUE = (_cleared_or_excluded, _no_gate, _has_a_slot, _earlier_rule, _not_in_queue, *HELD)
+QUEUE = (
+    _cleared_or_excluded,
+    _no_gate,
+    _has_a_slot,
+    _earlier_rule,
+    _ended_before_the_start,
+    _not_in_queue,
+    *HELD,
+)
 """What keeps a record in the queue from a slot, in this order; the first answer counts."""
 
 

@@ -235,10 +235,12 @@ def test_a_fault_is_taken_back_where_all_that_is_treated_is() -> None:
     one = reading(cleared=frozenset({("NeuronHealth", DMA)}))
     s = suspected(DMA, HBM)
     s = replace(s, readings=(one,))
-    assert not taken_back(s, diagnose(s), s.record.faults if s.record else ())
+    assert s.record is not None
+    assert not taken_back(s, diagnose(s), s.record)
     only = TWO_RULES.replace("{do: replace, within: 30m}", "{do: notify}")
     s = replace(s, policy=policy(only))
-    assert taken_back(s, diagnose(s), s.record.faults if s.record else ())
+    assert s.record is not None
+    assert taken_back(s, diagnose(s), s.record)
 
 
 def test_what_is_known_by_now_is_no_silence() -> None:

@@ -1,0 +1,134 @@
+"""One of two faults ends before anything destructive: what is left is treated as its own rule says."""
+
+from __future__ import annotations
+
+import pytest
+from recovery_testkit.stage import Stage, npd_page
+
+from recovery.model import Phase
+from tests.builders.faults import DMA
+from tests.builders.policies import HEAD
+from tests.stories.scenery import sentences, slots
+from tests.stories.scenes import (
+    ALL_MARKS,
+    NO_MARKS,
+    calls,
+    cast,
+    marked,
+    messages,
+    no_place,
+    pause,
+    phase,
+    plugin_page,
+    remove_pod,
+    resume,
+    stubborn_pod,
+    the_record,
+)
+
+FULL = "{do: drain, within: 10m}, {do: replace, within: 30m}"
+
+
+def two_rules(second: str, after: str = "0s") -> bytes:
+    return f"""{HEAD}limits: {{cooldown: 0s, budget: 1}}
+rules:
+  - {{name: nvlink, match: {{type: GpuNvlink}}, remedy: [{FULL}], probation: 2m}}
+  - {{name: neuron, match: {{type: NeuronHealth}}, after: {after}, remedy: [{second}], probation: 2m}}
+""".encode()
+
+
+def shows(s: Stage, nvlink: bool, dma: bool) -> None:
+    """The detector's page: the first fault is a plugin's, which takes it back; the second is latched."""
+    page = plugin_page(nvlink, 1) + npd_page(*(["DMA_ERROR"] if dma else []))
+    s.pages["node-0"].body = page
+
+
+def first_ends(
+    second: str, after: str = "0s", *, started: bool = False, together: bool = False, stays: bool = True
+) -> Stage:
+    """The first fault waits for the end of a pause, or for a pod that stays; the second one comes; then the
+    first one is taken back. ``stays``: whether the detector states the second one to the end."""
+    s = cast(two_rules(second, after), agents=0)
+    for node in ("node-0", "node-1"):
+        s.pages[node].body = plugin_page(False, 0) + npd_page()
+        s.agent(node)
+    s.run(5)
+    stubborn_pod(s) if started else pause(s)
+    shows(s, nvlink=True, dma=together)
+    s.run(20)
+    assert phase(s) is (Phase.RECOVERING if started else Phase.WAITING)
+    shows(s, nvlink=True, dma=True)
+    s.run(20)
+    shows(s, nvlink=True, dma=stays)
+    s.run(10)
+    shows(s, nvlink=False, dma=stays)
+    s.run(30)
+    return s
+
+
+def goes_on(s: Stage) -> None:
+    remove_pod(s)
+    resume(s)
+    s.run(60)
+
+
+def test_what_is_left_in_the_queue_gets_the_remedy_of_its_own_rule() -> None:
+    s = first_ends("{do: cordon}")
+    assert (the_record(s).rule, phase(s)) == ("neuron", Phase.WAITING)
+    assert f"GpuNvlinkBad was taken back by its own source; {DMA}: rule neuron says cordon" in sentences(s)
+    goes_on(s)
+    assert (phase(s), calls(s), marked(s)) == (Phase.HANDED_OVER, [], ALL_MARKS)
+    assert [x.reason for x in the_record(s).starts] == [DMA]
+
+
+def test_a_fault_that_comes_again_in_the_queue_is_a_new_one_and_its_earlier_rule_takes_over() -> None:
+    s = first_ends("{do: cordon}")
+    shows(s, nvlink=True, dma=True)
+    s.run(5)
+    assert the_record(s).rule == "nvlink"
+    goes_on(s)
+    assert calls(s) == [("replace", "m-0")]
+
+
+@pytest.mark.parametrize("started", [False, True], ids=["waiting", "draining"])
+def test_what_is_tolerated_still_keeps_no_recovery_going_and_gets_a_record_of_its_own(started: bool) -> None:
+    s = first_ends(FULL, "1h", started=started)
+    goes_on(s)
+    assert (phase(s), calls(s), marked(s), slots(s)) == (Phase.SUSPECT, [], NO_MARKS, [])
+    assert no_place(s)
+    assert any(m.startswith("GpuNvlinkBad was taken back") for m in messages(s, "Withdrawn"))
+    assert f"{DMA}: tolerated for 60 min by rule neuron" in sentences(s)[-1]
+    s.run(3600, step=5)
+    assert calls(s) == [("replace", "m-0")]
+
+
+@pytest.mark.parametrize("started", [False, True], ids=["waiting", "draining"])
+def test_what_is_tolerated_and_only_remembered_waits_and_is_not_lost(started: bool) -> None:
+    """Its detector was started anew, and states it no more: a record of its own would not come about."""
+    s = first_ends(FULL, "1h", started=started, stays=False)
+    goes_on(s)
+    assert (phase(s), calls(s)) == (Phase.RECOVERING if started else Phase.WAITING, [])
+    assert f"{DMA}: tolerated for 60 min by rule neuron" in sentences(s)[-1]
+    assert DMA in [f.reason for f in the_record(s).faults]
+
+
+def test_what_came_after_the_start_and_calls_for_less_is_a_persons() -> None:
+    s = first_ends("{do: cordon}", started=True)
+    goes_on(s)
+    assert (phase(s), calls(s), marked(s)) == (Phase.HANDED_OVER, [], ALL_MARKS)
+    assert the_record(s).sentence == (
+        f"handed over to a person: GpuNvlinkBad was taken back by its own source; {DMA} is there: "
+        "the next step is drain, which its own rule neuron does not call for"
+    )
+
+
+def test_what_came_after_the_start_and_calls_for_the_same_step_goes_by_the_ladder() -> None:
+    s = first_ends("{do: drain}, {do: replace}", started=True)
+    goes_on(s)
+    assert (the_record(s).rule, calls(s)) == ("nvlink", [("replace", "m-0")])
+
+
+def test_what_was_there_at_the_start_goes_by_the_ladder_though_its_own_rule_says_less() -> None:
+    s = first_ends("{do: cordon}", started=True, together=True)
+    goes_on(s)
+    assert calls(s) == [("replace", "m-0")]
