@@ -20,7 +20,7 @@ from fnmatch import fnmatchcase
 from recovery.catalog import bad_status
 from recovery.decide.diagnosis import SIGNAL_UNKNOWN
 from recovery.decide.selector import identity, selects
-from recovery.model import Census, NodeView, Record
+from recovery.model import Census, Fault, NodeView, Record
 
 OwnFault = Callable[[str, str], bool]
 """Whether a (type, reason) is catalogued as the node's own. A hang that another worker causes is not."""
@@ -39,7 +39,8 @@ def ill(node: NodeView, own_fault: OwnFault) -> bool:
 def counts(record: Record, own_fault: OwnFault) -> bool:
     """Whether a record makes its node count. One that only reports another node's fault does not.
 
-    A fault that a rule treats counts from its first statement, also of a type that no catalogue has.
+    A fault that a rule treats counts from its first statement, also of a type that no catalogue has. So does
+    what a person was given before, and has not released, while the record is about something else.
     """
     if not record.phase.sick:
         return False
@@ -47,12 +48,19 @@ def counts(record: Record, own_fault: OwnFault) -> bool:
         return True
     if blind(record):
         return True
-    return any(f.treated or own_fault(f.type, f.reason) for f in record.faults) or not record.faults
+    return any(f.treated or own_fault(f.type, f.reason) for f in _there(record)) or not record.faults
 
 
 def blind(record: Record) -> bool:
     """Whether nothing is known of the node: for the brake it counts as unknown, whatever its fault means."""
-    return any(f.type == SIGNAL_UNKNOWN for f in record.faults)
+    return any(f.type == SIGNAL_UNKNOWN for f in _there(record))
+
+
+def _there(record: Record) -> Iterable[Fault]:
+    """The faults of ``record``, and those of this machine and boot that are in a person's hands besides."""
+    yield from record.faults
+    now = record.machine.id, record.boot_id
+    yield from (f for f in record.acknowledged if f.handed_over and (f.machine, f.boot_id) == now)
 
 
 class Sums:

@@ -183,7 +183,7 @@ def same_boot(s: Situation, r: Record) -> bool:
 def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
     """Handed over: repeat it until a person releases the node. Another machine ends it too.
 
-    Where the fault was only reported, its own source ends it, or a new boot, or a new fault.
+    Where nothing was done about the fault, its own source ends it, or a new boot, or a new fault.
     """
     if s.machine is not None and s.machine.id != r.machine.id:
         why = f"the machine behind {r.node} is {s.machine.id} now: the hand-over of {r.machine.id} has ended"
@@ -200,7 +200,7 @@ def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
     if s.node is not None and (gone := tuple(t for t in r.marks.taints if t not in s.node.our_taints)):
         return disown(r, gone, "took off or changed")
     only_reported = not r.marks and r.intent is None
-    if only_reported and openers(s, a):
+    if only_reported and _calls_for_more(s, a, r):
         return begin(s, a)
     if only_reported and (change := noted(s, r)):
         return act(WriteRecord(change[0]), change[1])
@@ -212,6 +212,18 @@ def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
     still = still_handed_over(s, r)
     why = why or _seen_since(a)
     return replace(still, reason=f"{still.reason}; {why}") if why else still
+
+
+def _calls_for_more(s: Situation, a: Assessment, r: Record) -> bool:
+    """Whether a record of what was found takes the place of ``r``.
+
+    Where a remedy was refused, or has not helped, nothing does that is only told, or tolerated still: people
+    would be told of that in its place, and no more of a node that is broken.
+    """
+    found = openers(s, a)
+    if any(f.treated for f in r.faults):
+        return any(d.treat and d.due <= s.now for d in found)
+    return bool(found)
 
 
 def _seen_since(a: Assessment) -> str:

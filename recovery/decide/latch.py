@@ -80,12 +80,13 @@ def still_there(s: Situation, found: tuple[Diagnosis, ...]) -> tuple[Diagnosis, 
 
 
 def taken_back(s: Situation, found: tuple[Diagnosis, ...], r: Record) -> bool:
-    """Whether every fault to treat has ended without us. Where none is to treat: all faults of ``r``.
+    """Whether every fault to treat has ended without us. Where none is to treat, or a person has the node:
+    all faults of ``r``.
 
     Once one was confirmed, another that its own rule tolerates still is no reason to go on. Its source states
     it, so it gets a record of its own.
     """
-    if not any(was_treated(d) for d in found):
+    if r.phase is Phase.HANDED_OVER or not any(was_treated(d) for d in found):
         return bool(r.faults) and all(over(f, diagnosed(f, s).rule, s) for f in r.faults)
     left = still_there(s, found)
     if left is None or not left:

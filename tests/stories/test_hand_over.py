@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from recovery_testkit.stage import Stage, npd_page
 
-from recovery.errors import Refused
+from recovery.errors import Refused, Unreadable
 from recovery.model import Phase
 from tests.builders.policies import HEAD, policy_file
 from tests.stories.scenes import (
@@ -21,6 +21,7 @@ from tests.stories.scenes import (
     messages,
     new_process,
     no_place,
+    patch_node,
     phase,
     plugin_page,
     ready,
@@ -368,3 +369,80 @@ def test_a_fault_that_came_once_the_node_had_named_its_boot_is_not_settled_with_
     s.pages["node-0"].body = two_plugins(nvlink=False, other=True)
     s.run(1500)
     assert calls(s) == [("reboot", "m-0")]
+
+
+# ---------------------------------------------------------------- what is refused, and what comes besides
+
+HANG = "NeuronHasError_HANG_ON_COLLECTIVES"
+PROTECTED = "handed over to a person: its group is protected"
+READY = [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
+BESIDES = f"""{HEAD}limits: {{cooldown: 0s, budget: 2, budgetPer: {{}}, brake: 30%}}
+rules:
+  - {{name: hang, match: {{type: NeuronHealth, reason: {HANG}}}, remedy: [{{do: notify}}]}}
+  - {{name: nvlink, match: {{type: GpuNvlink}}, remedy: [{{do: replace}}]}}
+  - {{name: neuron, match: {{type: NeuronHealth}}, after: 1h, remedy: [{{do: replace}}]}}
+""".encode()
+
+
+def refused_then(*besides: str) -> Stage:
+    """Of four nodes two are handed over before they bear a mark. Then their pages show more."""
+    s = cast(BESIDES, agents=3)
+    s.provider.preflight_error = Refused("its group is protected")
+    for node in ("node-0", "node-1"):
+        s.pages[node].body = npd_page() + plugin_page(True, 1)
+    s.run(10)
+    assert (phase(s), the_record(s).sentence) == (Phase.HANDED_OVER, PROTECTED)
+    for node in ("node-0", "node-1"):
+        s.pages[node].body = npd_page(*besides) + plugin_page(True, 1)
+    s.provider.preflight_error = None
+    return s
+
+
+def test_what_is_only_told_besides_takes_no_refused_node_from_its_person_or_from_the_brake() -> None:
+    s = refused_then("HANG_ON_COLLECTIVES")
+    s.run(300)
+    assert the_record(s).sentence == PROTECTED
+    assert messages(s, "HandedOver")[-1].endswith(f"{PROTECTED}; seen since: {HANG}")
+    s.fault("node-2", "DMA_ERROR")
+    s.pages["node-2"].body += plugin_page(True, 1)
+    s.run(60)
+    assert (calls(s), phase(s, "node-2")) == ([], Phase.WAITING)
+    assert says(s, "Held", "GpuNvlinkBad: waiting: the brake is on: 3 of 4 nodes", "node-2")
+
+
+def test_a_person_is_told_each_minute_of_a_refused_node_while_another_fault_is_tolerated() -> None:
+    s = refused_then("DMA_ERROR")
+    since = len(s.store.history)
+    s.run(601, step=3)
+    assert sayings(s, "HandedOver", since) >= 2 * 9
+    assert value(s.actors["agent of node-0"], "node_recovery_open_handovers") == 1
+    s.run(3100, step=5)
+    assert calls(s)[0] == ("replace", "m-0"), "it was tolerated for an hour, and is treated all the same"
+
+
+def test_a_refused_fault_that_ends_makes_room_for_the_one_that_is_tolerated() -> None:
+    s = refused_then("DMA_ERROR")
+    s.run(60)
+    s.pages["node-0"].body = npd_page("DMA_ERROR") + plugin_page(False, 1)
+    s.run(60)
+    assert says(s, "Withdrawn", "GpuNvlinkBad was taken back by its own source")
+    assert (phase(s), the_record(s).faults[0].type) == (Phase.SUSPECT, "NeuronHealth")
+
+
+def test_a_node_of_which_nothing_is_known_counts_on_while_another_fault_is_told() -> None:
+    s = cast(BESIDES.replace(b"rules:", b"sources: [npd, conditions]\nrules:"), agents=3, plugin=True)
+    for node in ("node-0", "node-1"):
+        s.pages[node].error = Unreadable("connection refused")
+    s.run(700, step=1)
+    for node in ("node-0", "node-1"):
+        hang = {"type": "NeuronHealth", "status": "True", "reason": HANG}
+        patch_node(s, node, {"status": {"conditions": [*READY, hang]}}, "status", "detector")
+    s.run(120, step=1)
+    assert the_record(s).faults[0].reason == HANG
+    s.pages["node-2"].body = plugin_page(True, 1)
+    s.run(60)
+    assert (calls(s), phase(s, "node-2")) == ([], Phase.WAITING)
+    for node in ("node-0", "node-1"):
+        s.pages[node].error = None
+    s.run(120, step=1)
+    assert calls(s) == [("replace", "m-2")], "their pages can be read again"

@@ -10,8 +10,9 @@ import pytest
 
 from recovery.catalog import own_fault
 from recovery.decide.census import count
+from recovery.decide.diagnosis import SIGNAL_UNKNOWN
 from recovery.decide.selector import LONGEST, identity
-from recovery.model import Census, Marks, NodeView, Phase, Record
+from recovery.model import Census, Fault, Marks, NodeView, Phase, Record
 from tests.builders.faults import HANG, fault
 from tests.builders.nodes import TYPE, ZONE, node
 from tests.builders.policies import LADDER
@@ -51,6 +52,14 @@ def test_a_node_is_sick_by_what_its_conditions_say(row: str) -> None:
 
 
 HUNG = (fault(HANG),)
+
+
+def in_hands(it: Fault, handed_over: bool = True) -> dict[str, Any]:
+    """A record of a hang, on a node that a person has for another fault."""
+    known = (replace(it, handed_over=handed_over),)
+    return {"phase": Phase.SUSPECT, "ladder": (), "faults": HUNG, "acknowledged": known}
+
+
 RECORDS: dict[str, tuple[dict[str, Any], bool]] = {
     "suspect": ({"phase": Phase.SUSPECT}, True),
     "waiting": ({"phase": Phase.WAITING}, True),
@@ -74,6 +83,13 @@ RECORDS: dict[str, tuple[dict[str, Any], bool]] = {
         {"phase": Phase.HANDED_OVER, "ladder": (), "faults": HUNG, "intent": intent()},
         True,
     ),
+    "hang, and a treated one in a person's hands": (in_hands(fault("Odd", type="Odd", treated=True)), True),
+    "hang, and one of its own in a person's hands": (in_hands(fault()), True),
+    "hang, and silence in a person's hands": (in_hands(fault(SIGNAL_UNKNOWN, type=SIGNAL_UNKNOWN)), True),
+    "hang, and a hang in a person's hands": (in_hands(fault(HANG, source="conditions")), False),
+    "hang, and one that was released": (in_hands(fault(), handed_over=False), False),
+    "hang, and one of another boot": (in_hands(fault(boot_id="boot-0")), False),
+    "hang, and one of another machine": (in_hands(fault(machine="m-9")), False),
     "no fault named": ({"phase": Phase.HANDED_OVER, "ladder": (), "faults": ()}, True),
 }
 
