@@ -2,7 +2,8 @@
 
 Proved gone, handed over or released: the same fault of the same machine, boot and life of the detector is no
 news. A log rule's is the same while its count is; a plugin's until the plugin takes it back, however often it
-states it, and across its detector's restarts: it states at each start what it finds.
+states it, and across its detector's restarts: it states at each start what it finds. Of what happens and is
+over, it is known up to when it was dealt with: only what happens after that is counted.
 """
 
 from __future__ import annotations
@@ -54,6 +55,17 @@ def dealt_with(fault: Fault, s: Situation) -> bool:
     if any(same(old, fault, stated) for old in known):
         return True
     return _in_short(fault, r) or late_witness(fault, r)
+
+
+def not_dealt_with(p: Problem, s: Situation) -> Problem:
+    """``p``, an edge, with those of its times alone that are after what was dealt with."""
+    machine, boot = s.machine.id if s.machine else "", s.node.boot_id if s.node else ""
+    known = s.record.acknowledged if s.record is not None else ()
+    here = (f for f in known if f.key == p.key and (f.machine, f.boot_id) == (machine, boot))
+    until = max((f.counter for f in here if f.counter is not None), default=None)
+    if until is None:
+        return p
+    return replace(p, times=tuple(at for at in p.times if at.timestamp() > until))
 
 
 def yet_to_learn(restated: Mapping[Key, datetime], s: Situation) -> dict[Key, datetime]:
@@ -413,10 +425,18 @@ def _counted_now(f: Fault, s: Situation, r: Record, until: datetime | None = Non
     The machine may have booted in a replacement, and the fault come back: then the record knows that boot.
     """
     p, boot = _problem(f, s), s.node.boot_id if s.node is not None else ""
-    if p is None or not boot or (until is not None and stated_after(f, p, r, until)):
+    if p is not None and p.kind is Kind.EDGE and until is not None:
+        p = _by_then(p, until)
+    elif p is not None and until is not None and stated_after(f, p, r, until):
+        return f
+    if p is None or not boot:
         return f
     if boot not in (f.boot_id, r.boot_id) and not _seen_in_this_boot(f, p, s, until):
         return f
+    if p.kind is Kind.EDGE:
+        # Another process may have seen it later, and this one begins with what is after its own start.
+        known = f.counter if f.boot_id == boot else None
+        return replace(f, boot_id=boot, counter=max(known or 0.0, p.counter or 0.0))
     if by_plugin(f):
         # By its source's own time, which may be the node's clock's: what is in doubt was stated after.
         anew = until is not None and p.stated is not None and p.stated <= until - APART and stated_now(f, s)
@@ -424,6 +444,12 @@ def _counted_now(f: Fault, s: Situation, r: Record, until: datetime | None = Non
     now = replace(f, boot_id=boot, counter=p.counter, life=p.life)
     # What is a mere memory by now was counted by then all the same.
     return replace(now, cleared=not stated_now(f, s) and (f.cleared or life_ended(now, s)))
+
+
+def _by_then(p: Problem, until: datetime) -> Problem | None:
+    """``p``, an edge, as it was ``until`` then; None where it had not happened yet."""
+    times = tuple(at for at in p.times if at <= until)
+    return replace(p, times=times, counter=times[-1].timestamp()) if times else None
 
 
 def _seen_in_this_boot(f: Fault, p: Problem, s: Situation, until: datetime | None) -> bool:

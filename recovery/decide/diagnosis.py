@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from recovery.catalog import lookup
-from recovery.decide.acknowledged import dealt_with
+from recovery.decide.acknowledged import dealt_with, not_dealt_with
 from recovery.decide.boot import put_before
 from recovery.decide.drill import is_to_be_watched
 from recovery.decide.selector import selects
@@ -141,8 +141,8 @@ def diagnose(s: Situation) -> tuple[Diagnosis, ...]:
                 continue
             if p.kind is Kind.LEVEL:
                 faults.setdefault(p.key, fault_of(p, s))
-            elif _too_often(p, s):
-                edges[p.key] = p
+            elif _too_often(news := not_dealt_with(p, s), s):
+                edges[p.key] = news
                 faults.setdefault(p.key, fault_of(p, s))
     for p in s.unsaid:
         faults.setdefault(p.key, fault_of(p, s))

@@ -25,7 +25,8 @@ class Problem:
 
     ``latched``: the source never clears it (a log rule). Only a new boot or machine does.
     ``masked``: the source's gauge shows another reason now, but this one was never cleared.
-    ``counter``: the source's count of it when it was last stated anew. ``life``: which run of the detector
+    ``counter``: the source's count of it when it was last stated anew; of an edge, the last of its ``times``
+    in seconds since 1970, since counts begin anew with a process. ``life``: which run of the detector
     stated it, "" where that cannot be told. ``times``: when an edge was seen to happen. ``stated``: when it
     was last seen to be stated anew; None where it is as it was on the first page that was read. ``lasting``:
     a mark that stays as it is over a boot, with the same ``life``. ``put``: when that says that it was put

@@ -290,7 +290,6 @@ class Comparison:
     def _edge(self, reason: str, new: int, readable: bool) -> Problem:
         old = self.state.edges.get(reason)
         times = recent((*(old.times if old else ()), *([self.at] * new)), self.at)
-        count = self.page.counters.get(reason) if readable else None
         return Problem(
             source=SOURCE,
             type=EDGES,
@@ -299,7 +298,7 @@ class Comparison:
             since=old.since if old else self.at,
             fresh_until=self.fresh_until if readable or old is None else old.fresh_until,
             kind=Kind.EDGE,
-            counter=count if count is not None or old is None else old.counter,
+            counter=times[-1].timestamp() if times else None,
             times=times,
         )
 

@@ -217,7 +217,7 @@ class _Look:
             old = self.edges.get(reason)
             edge = self._problem("", reason, one, old)
             times = (*(old.times if old else ()), self.at)
-            self.edges[reason] = replace(edge, kind=Kind.EDGE, times=times, counter=float(len(times)))
+            self.edges[reason] = replace(edge, kind=Kind.EDGE, times=times, counter=self.at.timestamp())
 
     def _remapped(self) -> None:
         for one in self.of[FAILURE]:

@@ -31,7 +31,9 @@ def problem(reason: str = DMA, **changes: Any) -> Problem:
 def edge(reason: str, *ago: timedelta) -> Problem:
     """Something that happened, once at each of these times."""
     times = tuple(NOW - x for x in ago)
-    return problem(reason, type="", kind=Kind.EDGE, latched=False, times=times, counter=float(len(ago)))
+    return problem(
+        reason, type="", kind=Kind.EDGE, latched=False, times=times, counter=max(times).timestamp()
+    )
 
 
 def reading(*problems: Problem, **changes: Any) -> Reading:

@@ -10,6 +10,7 @@ from recovery_testkit.stage import Stage
 
 from recovery.decide.endings import close
 from recovery.decide.lifecycle import Event
+from recovery.errors import Refused
 from recovery.model import Phase
 from tests.builders.policies import HEAD
 from tests.stories.loki_server import Server, serving, xid
@@ -23,6 +24,7 @@ from tests.stories.scenes import (
     messages,
     patch_node,
     phase,
+    release_by_command,
     swap_record,
     the_record,
     value,
@@ -277,3 +279,22 @@ def test_a_release_is_not_undone_by_a_new_controller_and_a_new_dmesg(server: Ser
     server.put(xid(48, 1000.0), node="node-0")  # the very line that was released, from a new dmesg
     pass_time(w.s, 300, w.cloud)
     assert (phase(w.s), marked(w.s)) == (Phase.RELEASED, NO_MARKS)
+
+
+def test_lines_that_a_rule_counts_are_new_after_a_release_though_it_was_never_quiet(server: Server) -> None:
+    match = "{source: loki, reason: GpuXid31, times: {count: 3, within: 10m}}"
+    w = scene(server, reading(match=match))
+    w.s.provider.preflight_error = Refused("not allowed")
+
+    def written(first: float, times: int) -> None:
+        for n in range(times):
+            server.put(xid(31, first + n), node="node-0")
+            pass_time(w.s, 20, w.cloud)
+
+    written(10.0, 3)
+    assert phase(w.s) is Phase.HANDED_OVER
+    release_by_command(w.s)
+    written(100.0, 2)
+    assert (phase(w.s), calls(w.s)) == (Phase.RELEASED, [])
+    written(200.0, 1)
+    assert calls(w.s) == [("replace", "m-0")]

@@ -423,7 +423,7 @@ def test_a_rise_by_three_is_three_events_at_the_moment_it_was_seen() -> None:
     reading = story.see(edges(OOMKilling=5), edges(OOMKilling=8))
     (edge,) = reading.problems
     assert (edge.kind, edge.type, edge.times) == (Kind.EDGE, "", (story.at,) * 3)
-    assert (edge.latched, edge.since, edge.counter) == (False, story.at, 8)
+    assert (edge.latched, edge.since, edge.counter) == (False, story.at, story.at.timestamp())
     assert times(story.see(edges(OOMKilling=8)), "OOMKilling") == edge.times
     assert len(times(story.see(edges(OOMKilling=9)), "OOMKilling")) == 4
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from recovery.decide.acknowledged import as_released, closed_at, dealt_with, in_their_lives
+from recovery.decide.acknowledged import as_released, closed_at, dealt_with, in_their_lives, not_dealt_with
 from recovery.decide.diagnosis import fault_of
 from recovery.decide.endings import close
 from recovery.decide.lifecycle import Event
 from recovery.decide.situation import Situation
-from recovery.model import Fault, Machine, Marks, NodeView, Phase, Problem, Reading, Record
-from tests.builders.faults import fault, problem, reading
+from recovery.model import Fault, Kind, Machine, Marks, NodeView, Phase, Problem, Reading, Record
+from tests.builders.faults import edge, fault, problem, reading
 from tests.builders.nodes import MACHINE, node
 from tests.builders.records import record
 from tests.builders.situations import situation
@@ -186,3 +186,35 @@ def test_what_was_seen_of_a_detector_while_a_person_had_the_node_outlasts_the_re
     assert close(known, NOW + MINUTE, Event.RELEASED, "so").acknowledged == (fault(cleared=True),)
     booted = replace(known, faults=(fault(boot_id="boot-2"),))
     assert close(booted, NOW + MINUTE, Event.RELEASED, "so").acknowledged == (fault(boot_id="boot-2"),)
+
+
+@pytest.mark.parametrize(
+    ("known", "times", "then"),
+    [
+        pytest.param(None, [-MINUTE, -SECOND, SECOND], -SECOND, id="up to the release"),
+        pytest.param(None, [SECOND, MINUTE], None, id="all after it"),
+        pytest.param(-SECOND, [-MINUTE], -SECOND, id="another process saw one more"),
+        pytest.param(-MINUTE, [], -MINUTE, id="an agent that was started since"),
+    ],
+)
+def test_of_what_only_happens_a_release_covers_what_had_happened_by_then(
+    known: timedelta | None, times: list[timedelta], then: timedelta | None
+) -> None:
+    oom = edge("OOMKilling", *(-at for at in times)) if times else None
+    count = None if known is None else (NOW + known).timestamp()
+    it = fault("OOMKilling", type="", kind=Kind.EDGE, latched=False, counter=count)
+    by_then = as_released(seen(*([oom] if oom else [])), released(it, boot_id="boot-1"))
+    assert [f.counter for f in by_then.acknowledged] == [None if then is None else (NOW + then).timestamp()]
+
+
+def test_what_happened_before_it_was_dealt_with_is_not_counted_once_more() -> None:
+    oom = edge("OOMKilling", 3 * MINUTE, 2 * MINUTE, MINUTE)
+    it = fault("OOMKilling", type="", kind=Kind.EDGE, latched=False, counter=oom.times[1].timestamp())
+    for changes, left in (
+        ({}, 1),
+        ({"boot_id": "boot-0"}, 3),
+        ({"machine": "m-9"}, 3),
+        ({"counter": None}, 3),
+    ):
+        s = replace(seen(oom), record=record(Phase.RELEASED, acknowledged=(replace(it, **changes),)))
+        assert len(not_dealt_with(oom, s).times) == left, changes

@@ -1,0 +1,107 @@
+"""A rule counts how often something happens (``times``): what is new once it was dealt with?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from recovery_testkit.stage import Stage
+
+from recovery.errors import Refused
+from recovery.model import Phase
+from tests.builders.exporters import dcgm_page
+from tests.builders.policies import HEAD
+from tests.stories.scenes import calls, cast, new_process, phase, release_by_command
+from tests.stories.test_exporters import exporter
+
+PAGE = (Path(__file__).parents[1] / "captures" / "kernel-and-xid" / "00-healthy.prom").read_bytes()
+REBOOTED = [("reboot", "m-0")]
+
+
+def policy(match: str, sources: str = "[npd]") -> bytes:
+    rule = f"  - name: counted\n    match: {match}\n    remedy: [{{do: reboot}}]\n    probation: 2m\n"
+    return f"{HEAD}sources: {sources}\nlimits: {{cooldown: 0s}}\nrules:\n{rule}".encode()
+
+
+OOMS = policy("{reason: OOMKilling, times: {count: 3, within: 10m}}")
+XIDS = policy("{source: dcgm, reason: GpuXid31, times: {count: 3, within: 10m}}", "[npd, dcgm]")
+
+
+def ooms(count: int) -> bytes:
+    name = b'problem_counter{reason="OOMKilling"} '
+    return PAGE.replace(name + b"0", name + str(count).encode())
+
+
+def killed(s: Stage, start: int, times: int = 3) -> None:
+    for count in range(start + 1, start + 1 + times):
+        s.pages["node-0"].body = ooms(count)
+        s.run(20)
+
+
+def released() -> Stage:
+    """Three were handed over, and a person has released the node."""
+    s = cast(OOMS, agents=0)
+    s.pages["node-0"].body = ooms(0)
+    s.agent("node-0")
+    s.run(5)
+    s.provider.preflight_error = Refused("not allowed")
+    killed(s, 0)
+    s.run(20)
+    assert phase(s) is Phase.HANDED_OVER
+    release_by_command(s)
+    s.run(20)
+    assert (phase(s), calls(s)) == (Phase.RELEASED, [])
+    return s
+
+
+def test_what_happens_as_often_hours_after_a_release_is_a_new_fault() -> None:
+    s = released()
+    s.run(2 * 3600, step=10)
+    killed(s, 3)
+    assert calls(s) == REBOOTED
+
+
+def test_what_was_released_is_not_counted_once_more_with_what_happens_next() -> None:
+    s = released()
+    killed(s, 3, times=2)
+    s.run(60)
+    assert (phase(s), calls(s)) == (Phase.RELEASED, [])
+    killed(s, 5, times=1)
+    assert calls(s) == REBOOTED
+
+
+def test_the_same_count_in_another_life_of_agent_and_detector_is_a_new_fault() -> None:
+    s = released()
+    for actor in [a for a in s.actors.values() if a.node == "node-0"]:
+        s.kill(actor)
+    s.pages["node-0"].body = ooms(0)
+    new_process(s, "node-0")
+    s.run(60)
+    killed(s, 0)
+    assert calls(s) == REBOOTED
+
+
+@pytest.mark.parametrize("restarted", [True, False], ids=["the agent restarts", "the agent goes on"])
+def test_the_same_number_of_new_xids_after_a_release_is_a_new_fault(restarted: bool) -> None:
+    s = cast(XIDS, agents=0)
+    page = exporter(s, dcgm_page())
+    s.agent("node-0")
+    s.run(60, step=5)
+    s.provider.preflight_error = Refused("not allowed")
+
+    def three() -> None:
+        for _ in range(3):
+            for xid in (31, 13):
+                page.body = dcgm_page(xids={5: xid})
+                s.run(30, step=5)
+
+    three()
+    assert phase(s) is Phase.HANDED_OVER
+    release_by_command(s)
+    s.run(60, step=5)
+    if restarted:
+        new_process(s, "node-0")
+    s.run(20 * 60, step=15)
+    assert (phase(s), calls(s)) == (Phase.RELEASED, [])
+    three()
+    assert calls(s) == REBOOTED
