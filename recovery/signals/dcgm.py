@@ -4,8 +4,8 @@ Its page (https://github.com/NVIDIA/dcgm-exporter, etc/default-counters.csv and 
 
 - ``DCGM_FI_DEV_XID_ERRORS`` is the last XID of a GPU, and stays (issue 500). So a change is what counts, and
   what is there at first is the past. Of two XIDs between two pages it shows the second.
-- ``DCGM_EXP_XID_ERRORS_COUNT``, off by default, counts each XID in a window that moves. Where it is, it goes
-  before the former.
+- ``DCGM_EXP_XID_ERRORS_COUNT``, off by default, counts each XID in a window that moves: it rises by no more
+  than has happened. Where it is, it goes before the former.
 - ``DCGM_FI_DEV_ROW_REMAP_FAILURE`` is not 0 once rows of memory could not be remapped: the GPU is to be
   replaced. ``DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS`` rises when a row is remapped, which takes a reboot.
 - ``DCGM_EXP_GPU_HEALTH_STATUS``, off by default, is DCGM's own word for each of its watches: 0, 10 for a
@@ -24,7 +24,7 @@ from datetime import datetime, timedelta
 from recovery.model import Kind, Problem, Reading
 from recovery.quick import replace
 from recovery.signals import series
-from recovery.signals.memory import recent
+from recovery.signals.memory import EDGE_LIMIT, recent
 from recovery.signals.own_node import EVIDENCE, devices
 from recovery.signals.pod_page import FRESH_FOR, PodSource
 from recovery.signals.series import Series
@@ -194,7 +194,7 @@ class _Look:
             if before is None and _gpu(one) in known:
                 before = 0.0  # of a GPU without this XID there was no such line
             if code not in ("", "0") and before is not None and one.value > before:  # 0 is no XID
-                self._xid(code, one)
+                self._xid(code, one, one.value - before)
         for key in self.last.keys() - shown:
             if key[0] == XIDS and key[1] in self.gpus.get(XIDS, ()):
                 self.last[key] = 0.0
@@ -207,7 +207,7 @@ class _Look:
             if changed and _gpu(one) not in counted:
                 self._xid(f"{one.value:g}", one)
 
-    def _xid(self, code: str, one: Series) -> None:
+    def _xid(self, code: str, one: Series, rise: float = 1) -> None:
         reason = f"GpuXid{code}"
         if not code.isdecimal() or len(code) > MOST_DIGITS:
             self.unknown.setdefault(XID, f"{one.name} gives {code[:20]!r} for an XID")
@@ -216,7 +216,7 @@ class _Look:
         else:
             old = self.edges.get(reason)
             edge = self._problem("", reason, one, old)
-            times = (*(old.times if old else ()), self.at)
+            times = (*(old.times if old else ()), *([self.at] * int(min(rise, EDGE_LIMIT))))
             self.edges[reason] = replace(edge, kind=Kind.EDGE, times=times, counter=self.at.timestamp())
 
     def _remapped(self) -> None:

@@ -222,6 +222,6 @@ def _same(one: PodView, other: PodView) -> bool:
 def _news(before: Reading, now: Reading) -> bool:
     """Whether the page says something that was not known, or takes something back. What it shows no more may
     be that it is another node's: believed, its GPUs would be missed from then on."""
-    said = {(*p.key, p.life, len(p.times)) for p in now.problems}
-    known = {(*p.key, p.life, len(p.times)) for p in before.problems}
+    said = {(*p.key, p.life, p.times[-1:]) for p in now.problems}
+    known = {(*p.key, p.life, p.times[-1:]) for p in before.problems}
     return bool(said - known or now.cleared - before.cleared or now.unknown.keys() - before.unknown.keys())

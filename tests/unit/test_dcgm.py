@@ -104,7 +104,7 @@ def test_a_count_of_xids_goes_before_the_last_one_and_misses_none_between_two_pa
     after = dcgm_page(xids={3: 45}, counted={(3, 79): 1, (3, 45): 2})
     reading = pages(dcgm_page(counted={}), after, after)[1]
     assert stated(reading) == [("GpuXid", "GpuXid79"), ("", "GpuXid45")]
-    assert len(reading.problems[1].times) == 1
+    assert reading.problems[1].times == (NOW + EVERY,) * 2
 
 
 def test_a_count_that_is_there_at_first_or_falls_is_no_statement() -> None:
@@ -322,3 +322,11 @@ def test_a_watch_of_a_gpu_that_is_no_longer_shown_is_unknown_and_takes_nothing_b
 def test_xid_0_is_none_in_the_count_either() -> None:
     none = dcgm_page(counted={(gpu, 0): 1 for gpu in range(8)})
     assert stated(pages(dcgm_page(counted={}), none)[1]) == []
+
+
+def test_a_count_that_rises_by_many_is_as_many_events() -> None:
+    before, after = dcgm_page(counted={(0, 31): 10}), dcgm_page(counted={(0, 31): 30})
+    assert len(the_one(pages(dcgm_page(counted={}), before, before)[1]).times) == 10
+    assert len(the_one(pages(dcgm_page(counted={}), before, after)[1]).times) == 30
+    storm = dcgm_page(counted={(0, 31): 1e12})
+    assert len(the_one(pages(before, storm)[1]).times) == 100
