@@ -16,6 +16,7 @@ from providers.aws import errors
 from recovery.clock import Clock
 from recovery.deadline import in_time
 from recovery.errors import Refused, Retry, SettingsError
+from recovery.provider.late import not_late
 
 INSTALL = "PROVIDER=aws needs the AWS SDK: install node-recovery[aws]"
 PREPARE = 3.0  # seconds allowed for a client and its credentials, before a call that changes something
@@ -84,8 +85,7 @@ class AwsSession:
         """
         begun = self._clock.boottime()
         client = self._client(service, region, what, mutating=True)
-        if self._clock.boottime() - begun > PREPARE:
-            raise Retry(f"{what} was not sent: getting credentials took more than {PREPARE:g} s")
+        not_late(self._clock, begun, PREPARE, what, "getting credentials")
         try:
             return self._call(client, operation, what, params, mutating=True)
         finally:

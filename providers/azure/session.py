@@ -20,6 +20,7 @@ from providers.azure.settings import MANAGER, PUBLIC
 from recovery.clock import Clock
 from recovery.deadline import adapter_class
 from recovery.errors import Ambiguous, Refused, Retry, SettingsError
+from recovery.provider.late import not_late
 
 INSTALL = "PROVIDER=azure needs the Azure SDK: install node-recovery[azure]"
 PREPARE = 3.0  # seconds allowed for a token, before a call that changes something
@@ -40,9 +41,14 @@ class Limits:
     read: float = 5.0
 
     @property
+    def look(self) -> float:
+        """Seconds that a look at the machine may take before a call."""
+        return RESOLVE + ADDRESSES * self.connect + self.read
+
+    @property
     def longest(self) -> float:
         """Seconds after which a call has surely ended: a look at the machine, and then the call itself."""
-        return PREPARE + RESOLVE + 2 * (ADDRESSES * self.connect + self.read)
+        return self.look + PREPARE + RESOLVE + ADDRESSES * self.connect + self.read
 
 
 def require_sdk() -> None:
@@ -88,6 +94,11 @@ class AzureSession:
         """Seconds after which a call that changes something has surely ended, connecting included."""
         return self._limits.longest
 
+    @property
+    def look(self) -> float:
+        """Seconds that a look at the machine may take before such a call."""
+        return self._limits.look
+
     # ------------------------------------------------------------ calls
 
     def read(self, subscription: str, what: str, ask: Callable[[Any], Any], service: str = "compute") -> Any:
@@ -118,11 +129,10 @@ class AzureSession:
         """
         begun = self._clock.boottime()
         self.token(what)
-        if self._clock.boottime() - begun > PREPARE:
-            raise Retry(f"{what} was not sent: getting a token took more than {PREPARE:g} s")
         client = self._made(service, subscription)  # with a new connection: Azure may have closed an idle one
         seen = Seen()
         try:
+            not_late(self._clock, begun, PREPARE, what, "getting a token")
             hook = {"polling": False, "raw_response_hook": seen}
             self._call(lambda: ask(client)(**hook), what, mutating=True)
         finally:

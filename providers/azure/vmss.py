@@ -23,6 +23,7 @@ from recovery.clock import Clock
 from recovery.errors import Ambiguous, Refused, Retry
 from recovery.model import GroupMembers, Machine, NodeView, Poll, Preflight, Reference, Rung, Step
 from recovery.provider.known import KEY, pack
+from recovery.provider.late import not_late
 from recovery.provider.protocol import Abilities, Finding
 
 QUARTER, HALF = timedelta(minutes=15), timedelta(minutes=30)
@@ -200,11 +201,16 @@ class AzureProvider:
     # ------------------------------------------------------------ start, poll, finish
 
     def start(self, machine: Machine, action: Step, token: str, reference: Reference) -> Reference:
-        """Check that it is the same VM, and submit once. Returns the reference with the operation's ID."""
+        """Check that it is the same VM, and submit once. Returns the reference with the operation's ID.
+
+        A look that took too long says nothing of the VM that would be asked for now.
+        """
         data = self._checked(machine, reference, action)
         if action not in self.abilities(machine).actions:
             raise Refused(f"{named(machine.route)} cannot have {action.value}")
+        begun, what = self._clock.boottime(), named(machine.route)
         self._same_machine(machine)
+        not_late(self._clock, begun, self._session.look, f"{action.value} of {what}", "a look at it")
         self._known.clear()
         if action is Step.REPLACE and "aks" in machine.route:
             done = aks.delete(self._session, self._cluster(), str(data["pool"]), str(data["node"]))

@@ -27,6 +27,7 @@ from providers.baremetal.metal3_host import (
     ref_of,
     same_machine,
 )
+from recovery.clock import Clock
 from recovery.errors import Ambiguous, Refused, Retry
 from recovery.model import (
     Failed,
@@ -41,10 +42,14 @@ from recovery.model import (
     Step,
     Unseen,
 )
+from recovery.provider.late import not_late
 from recovery.provider.protocol import Finding, Objects, ProviderContext
 
 MOST_ADDRESSES = 12
 """IP addresses of a machine by which its host is checked. More would be longer than a record keeps."""
+LOOK = 15.0
+"""Seconds that a look at a host may take before it is annotated: a GET has 3 s to connect and 10 s to be
+answered, and so has a PATCH."""
 _GRANTED = "deploy/baremetal/components/metal3 grants it"
 
 
@@ -57,10 +62,10 @@ class Metal3Provider(BareMetalProvider):
         "poll": frozenset({"metal3.io/baremetalhosts:get"}),
         Step.REBOOT: frozenset({"metal3.io/baremetalhosts:get", "metal3.io/baremetalhosts:patch"}),
     }
-    call_timeout = 30.0  # a GET and a PATCH, each with 3 s to connect and 10 s to be answered
+    call_timeout = LOOK + 15.0  # and the PATCH
 
-    def __init__(self, objects: Objects) -> None:
-        self._objects = objects
+    def __init__(self, objects: Objects, clock: Clock) -> None:
+        self._objects, self._clock = objects, clock
 
     def identify(self, node: NodeView) -> Machine:
         """As on all bare metal. ``route``: also node, addresses, and host with what proves it, or no_host."""
@@ -96,6 +101,7 @@ class Metal3Provider(BareMetalProvider):
         if action not in self.actions:
             raise unable(machine, action)
         self._same(machine, reference)
+        begun = self._clock.boottime()
         host = self._host(machine)
         if host.uid != reference.data.get("uid"):
             raise Refused(f"BareMetalHost {host.name} is another object now: nothing was asked for")
@@ -106,6 +112,7 @@ class Metal3Provider(BareMetalProvider):
             raise Refused(why)
         if host.busy:
             raise Retry(f"Metal3 was not asked: {host.busy}")
+        not_late(self._clock, begun, LOOK, "the reboot", f"a look at BareMetalHost {host.name}")
         order = json.dumps({"mode": "hard", "by": OWNER, "attempt": token})
         self._annotate(machine, host, order)
         return _accepted(reference)
@@ -216,4 +223,4 @@ def _accepted(reference: Reference) -> Reference:
 
 def make(context: ProviderContext) -> Metal3Provider:
     """The provider, over the cluster that the agent is in. It needs no settings."""
-    return Metal3Provider(context.objects)
+    return Metal3Provider(context.objects, context.clock)

@@ -39,6 +39,7 @@ from recovery.model import (
     Unfinished,
     Unseen,
 )
+from recovery.provider.late import not_late
 from recovery.provider.protocol import Finding, ProviderContext
 
 INSTALL = "BAREMETAL_POWER=redfish needs sushy: install node-recovery[metal]"
@@ -119,10 +120,7 @@ class RedfishProvider(BareMetalProvider):
         power = power_of(system)
         if power.startswith(CHANGING) or chosen(power, talk.offered(system)) != data.get("reset"):
             raise Retry(f"{talk.who} says something else than a moment ago: looking again before a reset")
-        if self._clock.boottime() - begun > self._limits.look:
-            raise Retry(
-                f"the reset was not sent: a look at {talk.who} took more than {self._limits.look:g} s"
-            )
+        not_late(self._clock, begun, self._limits.look, "the reset", f"a look at {talk.who}")
         talk.reset(system, str(data["reset"]))
         return Reference(NAME, Step.REBOOT, {**data, "accepted": True})
 

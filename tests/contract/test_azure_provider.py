@@ -49,9 +49,13 @@ class SkippingClock(SystemClock):
 
     def __init__(self) -> None:
         self.ahead = 0.0
+        self.stopped = 0.0  # seconds that the process was stopped for
 
     def monotonic(self) -> float:
         return super().monotonic() + self.ahead
+
+    def boottime(self) -> float:
+        return super().boottime() + self.stopped
 
 
 class AzureWorld:
@@ -220,6 +224,28 @@ def test_a_number_that_was_given_to_another_machine_is_noticed_right_before_the_
     with pytest.raises(Refused, match="is another machine now"):
         provider.start(machine, Step.REDEPLOY, TOKEN, ready.reference)
     assert world.mutating_calls() == 0
+
+
+def test_a_look_that_took_too_long_is_followed_by_no_request(
+    world: AzureWorld, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process was stopped in the look. The number was given to another VM, which was then deleted."""
+    provider = world.provider()
+    ready = provider.preflight(machine, Step.REPLACE)
+    look = provider._same_machine
+
+    def stopped(machine: Machine) -> Vm:
+        found = look(machine)
+        world.arm.remove(world.first.id)
+        world.arm.scale(world.set, 2)
+        world.clock.stopped += 600
+        return found
+
+    monkeypatch.setattr(provider, "_same_machine", stopped)
+    with pytest.raises(Retry, match=r"replace of instance 0 .* was not sent: a look at it took .* 24 s"):
+        provider.start(machine, Step.REPLACE, TOKEN, ready.reference)
+    assert world.mutating_calls() == 0
+    assert provider.call_timeout >= 24 + provider._session.longest - provider._session.look
 
 
 def test_a_machine_is_known_by_its_unique_id_in_either_order_of_bytes(world: AzureWorld) -> None:

@@ -171,7 +171,7 @@ def world(
     def hurry() -> None:
         monkeypatch.setattr(transport, "READ_TIMEOUT", SLOW)
 
-    world = Metal3World(store, api, Metal3Provider(objects), hurry)
+    world = Metal3World(store, api, Metal3Provider(objects, SystemClock()), hurry)
     world.host(addresses=["10.0.0.7"])
     api.sent.clear()
     yield world
@@ -247,6 +247,21 @@ def test_the_host_is_never_held_off(world: Metal3World, machine: Machine) -> Non
 
 def test_the_longest_call_ends_within_its_bound() -> None:
     assert Metal3Provider.call_timeout >= 2 * (transport.CONNECT_TIMEOUT + 10.0)
+
+
+def test_a_look_that_took_too_long_is_followed_by_no_request(world: Metal3World, machine: Machine) -> None:
+    class Stopped(SystemClock):
+        ahead = 0.0
+
+        def boottime(self) -> float:
+            self.ahead += 20  # the process was stopped between the two
+            return super().boottime() + self.ahead
+
+    ready = world.provider.preflight(machine, Step.REBOOT)
+    world.provider._clock = Stopped()
+    with pytest.raises(Retry, match=r"was not sent: a look at BareMetalHost metal3/rack-1 took .* 15 s"):
+        world.provider.start(machine, Step.REBOOT, TOKEN, ready.reference)
+    assert world.mutating_calls() == 0
 
 
 def test_where_somebody_has_asked_for_it_already_nothing_is_written(

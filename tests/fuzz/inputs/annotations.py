@@ -20,6 +20,7 @@ from providers.baremetal.machine import BMC_ADDRESS, BMC_CREDENTIALS, identify
 from providers.baremetal.metal3 import Metal3Provider
 from providers.baremetal.metal3_host import HOST, REBOOT
 from recovery.catalog import foreign_claim
+from recovery.clock import SystemClock
 from recovery.decide import marks
 from recovery.errors import NodeRecoveryError
 from recovery.model import (
@@ -114,7 +115,7 @@ class Site:
 
     def _metal3(self, view: NodeView, host: Any) -> None:
         objects = Objects(host)
-        provider = Metal3Provider(objects)
+        provider = Metal3Provider(objects, SystemClock())
         with suppress(NodeRecoveryError):
             machine = provider.identify(view)
             reference = Reference(
