@@ -15,8 +15,9 @@ INSTANT = timedelta(seconds=1)
 """A log rule's fault that a page does not show for an instant only is still there."""
 EDGE_MEMORY, EDGE_LIMIT = timedelta(hours=24), 100
 """What happened is remembered for so long, and so many times."""
-SETTLE = timedelta(seconds=30)
-"""For so long after a detector's restart its zeros say nothing: its plugins may not have run."""
+SETTLE = timedelta(minutes=5)
+"""For so long after a detector's restart its zeros say nothing: its plugins may not have run. All checks of a
+configuration are shown as well once one has had a result, and another may take a minute, every five."""
 
 
 @quick
