@@ -1,14 +1,16 @@
 """What Azure's node health checks (AzNHC) left on the Node: the taint ``aznhc``, and their log.
 
-A failure is a line of LBNL NHC's log, with two blanks or one after ``nhc:``; Azure's checks end it with the
-code of the fault (https://github.com/Azure/azurehpc-health-checks, customTests and triggerGHR). NHCNA is a
-mistake in the set-up of a check, and says nothing of the node. The log is an annotation, and may be cut or
-missing, since all annotations of a Node share 256 KiB: then the taint alone has to do.
+A failure is a line of LBNL NHC's log, with two blanks or one after ``nhc:``, which it leaves out where it runs
+detached. Azure's checks end it with the code of the fault (https://github.com/Azure/azurehpc-health-checks,
+customTests and triggerGHR). A check may tell several lines, such as one for each link; the code is on the last
+of them. NHCNA is a mistake in the set-up of a check, and says nothing of the node. The log is an annotation,
+and may be cut or missing, since all annotations of a Node share 256 KiB: then the taint alone has to do.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from recovery.model import NodeView
 from recovery.signals.marks import Mark, Said, added_at
@@ -22,7 +24,11 @@ GENERIC = "NHC2001"
 NOT_SET_UP = "NHCNA"
 LONGEST = 256 * 1024
 LONGEST_LINE = 2000
-_FAILED = re.compile(r"\bERROR:?\s{1,8}nhc:?\s{1,8}(Health check failed:|\d{1,4} health checks failed)")
+_FAILED = re.compile(r"\bERROR:?\s{1,8}(nhc:?\s{1,8})?(Health check failed:|\d{1,4} health checks failed)")
+_OF_A_CHECK = "Health check failed:"
+_NEXT = re.compile(r"\bERROR:?\s|Health checks completed")
+MOST_LINES = 32
+"""Of one failure."""
 _CODE = re.compile(r"\b(NHC\d{4}|NHCNA)\b")
 
 
@@ -31,18 +37,35 @@ def read(node: NodeView) -> Said:
     log = node.annotations.get(ANNOTATION, "")[:LONGEST]
     theirs = node.taints_of_others
     added = [node.tainted_at.get((key, effect), "") for key, _, effect in theirs if key == TAINT]
-    failures = [line[:LONGEST_LINE] for line in log.splitlines() if _FAILED.search(line[:LONGEST_LINE])]
+    failures = _failures(log.splitlines())
     coded = [(found[1], line) for line in failures if (found := _CODE.search(line))]
     unusable = [line for code, line in coded if code == NOT_SET_UP]
     faults = {code: line for code, line in reversed(coded) if code != NOT_SET_UP}
-    if not faults and not unusable and (failures or added):
-        faults[GENERIC] = failures[0] if failures else f"taint {TAINT}, and no failure in {ANNOTATION}"
+    bare = [line for line in failures if not _CODE.search(line) and (_OF_A_CHECK in line or not coded)]
+    if bare or (added and not failures):
+        faults[GENERIC] = bare[0] if bare else f"taint {TAINT}, and no failure in {ANNOTATION}"
     if unusable and not faults:
         return Said(unknown={TYPE: f"a check is not set up: {_plain(unusable[0])}"})
     put = None if failures else added_at(added)  # the log bears no time, and may be of a later run
     return Said(
         tuple(Mark(TYPE, c, _plain(line), f"{line}{added}", put) for c, line in sorted(faults.items()))
     )
+
+
+def _failures(lines: Sequence[str]) -> list[str]:
+    """Each failure: its first line, and those after it up to the one with its code, if there is one."""
+    found = []
+    for at, line in enumerate(lines):
+        line = line[:LONGEST_LINE]
+        if not _FAILED.search(line):
+            continue
+        text = line
+        for more in lines[at + 1 : at + MOST_LINES]:
+            if _CODE.search(text) or _NEXT.search(more[:LONGEST_LINE]):
+                break
+            text = f"{text} {more[:LONGEST_LINE]}"
+        found.append(text if _CODE.search(text) else line)
+    return found
 
 
 def _plain(line: str) -> str:

@@ -17,6 +17,8 @@ from tests.builders.times import MINUTE, NOW
 
 GPUS = "check_gpu_count: Expected to see 8 but found 7. FaultCode: NHC2009"
 REMAP = "check_gpu_ecc: GPU id 3: Row remap pending. FaultCode: NHC2007"
+LINKS = "check_nvlink_status: GPU 3: \t Link 4: Inactive\n\t Link 5: Inactive. FaultCode: NHC2016"
+NO_PORT = "check_hw_ib:  No IB port mlx5_ib3:1 is ACTIVE (LinkUp 400 Gb/sec)."
 NOT_SET_UP = "check_hw_ib: IB system directory /sys/class/infiniband not found. FaultCode: NHCNA"
 XID = "check_gpu_xid: GPU Xid errors detected: [ 3606.832215] NVRM: Xid (PCI:0002:00:00): 119, pid=67769"
 AZNHC_TAINT = (("aznhc", "failed", "NoSchedule"),)
@@ -40,15 +42,36 @@ def nhc(log: str = "", taints: tuple[tuple[str, str, str], ...] = ()) -> Said:
         ((GPUS,), ["NHC2009"]),
         ((GPUS, REMAP), ["NHC2007", "NHC2009"]),
         ((GPUS, NOT_SET_UP), ["NHC2009"]),
+        ((LINKS,), ["NHC2016"]),
+        ((NOT_SET_UP, LINKS), ["NHC2016"]),
+        ((LINKS, GPUS), ["NHC2009", "NHC2016"]),
+        ((NO_PORT, GPUS), ["NHC2001", "NHC2009"]),
+        ((NOT_SET_UP, NO_PORT), ["NHC2001"]),
         ((XID,), ["NHC2001"]),
         ((), ["NHC2001"]),
     ],
-    ids=["GPUs", "two", "one is not set up", "no code", "only the count"],
+    ids=[
+        "GPUs",
+        "two",
+        "one is not set up",
+        "the code is on its second line",
+        "on its second line, beside one that is not set up",
+        "on its second line, beside another",
+        "one has no code",
+        "one has no code, one is not set up",
+        "no code",
+        "only the count",
+    ],
 )
 def test_each_code_of_a_failed_check_is_a_fault(
     failures: tuple[str, ...], reasons: list[str], blanks: int
 ) -> None:
     assert [m.reason for m in nhc(failed(*failures, blanks=blanks), AZNHC_TAINT).marks] == reasons
+
+
+def test_a_detached_run_leaves_its_name_out() -> None:
+    log = f"ERROR Health check failed:  {GPUS}\nHealth checks completed with exit code: 1."
+    assert [m.reason for m in nhc(log).marks] == ["NHC2009"]
 
 
 def test_the_taint_alone_is_enough_and_so_is_the_log_alone() -> None:
