@@ -1,9 +1,9 @@
 """What Azure's node health checks (AzNHC) left on the Node: the taint ``aznhc``, and their log.
 
-A failure is a line of LBNL NHC's log, with two blanks or one after ``nhc:``, which it leaves out where it runs
-detached. Azure's checks end it with the code of the fault (https://github.com/Azure/azurehpc-health-checks,
-customTests and triggerGHR). A check may tell several lines, such as one for each link; the code is on the last
-of them. NHCNA is a mistake in the set-up of a check, and says nothing of the node. The log is an annotation,
+A failure is a line of LBNL NHC's log, with two blanks or one after ``nhc:``, which a detached run leaves out.
+Azure's checks end it with the code of the fault (https://github.com/Azure/azurehpc-health-checks, customTests
+and triggerGHR). A check may tell several lines, such as one for each link; the code is on the last of them.
+NHCNA is a mistake in the set-up of a check, and says nothing of the node. The log is an annotation,
 and may be cut or missing, since all annotations of a Node share 256 KiB: then the taint alone has to do.
 """
 

@@ -32,11 +32,20 @@ TWICE = timedelta(seconds=60)
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """What machines like this one have of a resource: ``count`` devices, which ``have`` of ``of`` of them."""
+    """What machines like this one have of a resource: ``count`` devices, which ``have`` of ``of`` of them.
+
+    ``usual``: the counts that many of them had within the last day. That is no broken machine: their devices
+    are being shared out in another way, one machine after the other.
+    """
 
     count: int
     have: int
     of: int
+    usual: frozenset[int] = frozenset()
+
+    def is_short(self, there: int) -> bool:
+        """Whether a machine with so many is one that lacks some."""
+        return there < self.count and there not in self.usual
 
 
 Norms = Mapping[str, Norm | None]
@@ -83,7 +92,7 @@ def observe(state: State, look: Look) -> tuple[State, Reading]:
     if look.boot_id and look.boot_id != state.boot_id:
         state = State(boot_id=look.boot_id)
     said = {COUNT: _counts(look), ALLOCATABLE: _allocatable(look)}
-    known = {COUNT: bool(look.norms) and all(look.norms.values()), ALLOCATABLE: _all_reported(look)}
+    known = {COUNT: bool(look.norms) and _all_as_they_are(look), ALLOCATABLE: _all_reported(look)}
     wrong, good, held = dict[str, datetime](), dict[str, datetime](), dict(state.held)
     unknown, unsure, early, back = dict[str, str](), dict[str, str](), dict[str, str](), set[str]()
     for type_, words in said.items():
@@ -121,9 +130,14 @@ def observe(state: State, look: Look) -> tuple[State, Reading]:
 
 def short(devices: Mapping[str, tuple[int, int]], norms: Norms) -> bool:
     """Whether anything is wrong with these counts now."""
-    return any(n is not None and n.count > devices.get(r, (0, 0))[0] for r, n in norms.items()) or any(
+    return any(n is not None and n.is_short(devices.get(r, (0, 0))[0]) for r, n in norms.items()) or any(
         given < there for there, given in devices.values()
     )
+
+
+def _all_as_they_are(look: Look) -> bool:
+    """Whether it is known of each resource how many there should be, and there are so many."""
+    return all(n is not None and look.devices.get(r, (0, 0))[0] >= n.count for r, n in look.norms.items())
 
 
 def _all_reported(look: Look) -> bool:
@@ -140,7 +154,7 @@ def _counts(look: Look) -> list[_Word]:
     found = []
     for resource, norm in sorted(look.norms.items()):
         there = look.devices.get(resource, (0, 0))[0]
-        if norm is not None and there < norm.count:
+        if norm is not None and norm.is_short(there):
             like = f"and {norm.have} of {norm.of} machines like it have {norm.count}"
             found.append(_Word(MISSING if there else ABSENT, resource, f"{there} {resource}, {like}"))
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from recovery_testkit.stage import Stage
 
 from recovery.model import Phase
-from tests.stories.scenery import judge, pass_time, to_the_end
+from tests.stories.scenery import judge, pass_time, records, to_the_end
 from tests.stories.scenes import MERGE, calls, phase, record_sentences
 from tests.stories.test_conditions import policy
 from tests.stories.test_one_controller import Group
@@ -44,6 +44,27 @@ def test_a_node_with_seven_of_eight_gpus_is_replaced_once_that_has_lasted() -> N
     assert phase(s) is Phase.RECOVERED
     assert any("DevicesMissing" in x for x in record_sentences(s))
     judge(s)
+
+
+def test_while_devices_are_shared_out_otherwise_one_machine_after_the_other_none_is_short() -> None:
+    s, cloud = machines(*[8] * 12)
+    s.fleet("other")
+    pass_time(s, 30 * MINUTES, cloud, step=30)
+    for i in range(12):
+        has(s, f"node-{i}", 32)
+        pass_time(s, 15 * MINUTES, cloud, step=30)
+        if i == 8:  # the other replica takes over, which has seen how it was before
+            s.kill(s.actors["controller"])
+    assert (calls(s), records(s)) == ([], {})
+    judge(s)
+
+
+def test_of_machines_that_were_set_up_otherwise_one_that_lacks_a_device_is_still_found() -> None:
+    s, cloud = machines(*[8] * 8, *[32] * 12)
+    pass_time(s, 30 * MINUTES, cloud, step=30)
+    has(s, "node-19", 31)
+    pass_time(s, 15 * MINUTES, cloud, step=30)
+    assert list(records(s)) == ["node-19"]
 
 
 def test_machines_of_which_no_five_agree_are_left_alone() -> None:

@@ -12,6 +12,10 @@ from recovery.signals.device_counts import Norm, Norms
 
 FEWEST = 5
 """Machines that must have the same count, before it is what a machine should have."""
+MANY = 10
+"""One in so many machines, and at least ``FEWEST``, have a count that is a usual one."""
+REMEMBERED = 24 * 3600.0
+"""Seconds for which a usual count is remembered: the last machines of a change are few."""
 COUNTED_AGAIN = 30.0
 """Seconds for which it is not counted again."""
 TYPE = "node.kubernetes.io/instance-type"
@@ -34,6 +38,7 @@ class Alike:
         self._nodes = nodes
         self._clock = clock
         self._counted: tuple[float, Mapping[Kind, Norms]] | None = None
+        self._usual: dict[tuple[Kind, str, int], float] = {}
 
     def norms(self, node: NodeView) -> Norms:
         """Of each resource of machines like ``node``: how many more than half of them have, and at least
@@ -54,12 +59,25 @@ class Alike:
                 for resource, (there, _) in node.devices.items():
                     counts[kind][resource][there] += 1
         return {
-            kind: {resource: _norm(found, machines[kind]) for resource, found in of_kind.items()}
+            kind: {
+                resource: _norm(found, machines[kind], self._usual_of(kind, resource, found, machines[kind]))
+                for resource, found in of_kind.items()
+            }
             for kind, of_kind in counts.items()
         }
 
+    def _usual_of(self, kind: Kind, resource: str, found: Counter[int], of: int) -> frozenset[int]:
+        now = self._clock.monotonic()
+        self._usual |= {
+            (kind, resource, count): now
+            for count, have in found.items()
+            if have >= FEWEST and MANY * have >= of
+        }
+        self._usual = {key: at for key, at in self._usual.items() if now - at <= REMEMBERED}
+        return frozenset(count for k, r, count in self._usual if (k, r) == (kind, resource))
 
-def _norm(found: Counter[int], of: int) -> Norm | None:
+
+def _norm(found: Counter[int], of: int, usual: frozenset[int]) -> Norm | None:
     """What most have, of those that list the resource; one that does not is none of those who agree."""
     count, have = found.most_common(1)[0]
-    return Norm(count, have, of) if have >= FEWEST and 2 * have > of else None
+    return Norm(count, have, of, usual - {count}) if have >= FEWEST and 2 * have > of else None
