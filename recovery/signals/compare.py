@@ -13,7 +13,17 @@ from datetime import datetime
 from recovery.model import Detector, Kind, Problem, Reading
 from recovery.quick import replace
 from recovery.signals.detectors import detectors, plugins
-from recovery.signals.memory import EDGE_LIMIT, SOURCE, State, gone, listed, problems, recent, settled
+from recovery.signals.memory import (
+    EDGE_LIMIT,
+    SOURCE,
+    State,
+    gone,
+    listed,
+    looks_back,
+    problems,
+    recent,
+    settled,
+)
 from recovery.signals.page import EDGES, WHOLE, Page, Pair
 
 ZEROS = 3
@@ -280,7 +290,8 @@ class Comparison:
     def _edges(self) -> dict[str, Problem]:
         gauged = {reason for _, reason in self.pairs}
         readable = self.whole and EDGES not in self.unknown
-        counted = sorted(self.rising - gauged) if readable else []
+        again = looks_back(self.state, self.at)
+        counted = sorted(self.rising - gauged) if readable and not again else []
         edges = {r: self._edge(r, 0, readable) for r in self.state.edges if r not in counted}
         for reason in counted:
             rise = self.page.counters[reason] - self.state.counters[reason]

@@ -15,6 +15,8 @@ INSTANT = timedelta(seconds=1)
 """A log rule's fault that a page does not show for an instant only is still there."""
 EDGE_MEMORY, EDGE_LIMIT = timedelta(hours=24), 100
 """What happened is remembered for so long, and so many times."""
+LOOKS_BACK = timedelta(seconds=10)
+"""So long after its start a detector may read the lines of the last minutes, and count them."""
 SETTLE = timedelta(minutes=5)
 """For so long after a detector's restart its zeros say nothing: its plugins may not have run. All checks of a
 configuration are shown as well once one has had a result, and another may take a minute, every five."""
@@ -52,6 +54,11 @@ class State:
     slow: frozenset[Pair] = frozenset()
     started: str = ""
     shown: frozenset[Pair] = frozenset()
+
+
+def looks_back(state: State, at: datetime) -> bool:
+    """Whether a restarted detector may still read again what it had counted before (its ``lookback``)."""
+    return state.restarted_at is not None and at - state.restarted_at < LOOKS_BACK
 
 
 def problems(state: State) -> tuple[Problem, ...]:

@@ -20,7 +20,9 @@ from recovery.signals.own_node import devices
 
 LONGEST = 16 * 1024
 MOST = 10
-"""The most faults that one condition states."""
+"""The most faults that one condition states; those for which nothing is recommended are left out first."""
+NOTHING = "_NONE"
+"""How the reason of such a fault ends."""
 _ACTION = re.compile(r"(?:Recommended Action=|- RecommendedAction: ?)([A-Z_]{1,40})(?:;|$)")
 _CODES = re.compile(r"(?:ErrorCode:\S{1,64}(?:\s+|$))+|\[[^\]]{1,200}\]")
 _CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -43,7 +45,8 @@ def found(c: Condition) -> tuple[Found, ...]:
     about: dict[str, tuple[str, list[str]]] = {}
     for reason, said in _entries(c.reason, c.message[:LONGEST]):
         about.setdefault(reason, (said, []))[1].append(_device(said))
-    return tuple(Found(reason, said, devices(of)) for reason, (said, of) in list(about.items())[:MOST])
+    first = sorted(about.items(), key=lambda each: each[0].endswith(NOTHING))[:MOST]
+    return tuple(Found(reason, said, devices(of)) for reason, (said, of) in first)
 
 
 def _entries(base: str, message: str) -> Iterator[tuple[str, str]]:

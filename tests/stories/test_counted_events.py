@@ -105,3 +105,20 @@ def test_the_same_number_of_new_xids_after_a_release_is_a_new_fault(restarted: b
     assert (phase(s), calls(s)) == (Phase.RELEASED, [])
     three()
     assert calls(s) == REBOOTED
+
+
+def test_a_line_that_a_restarted_detector_reads_again_did_not_happen_again() -> None:
+    """node-problem-detector's ``lookback``: at its start it reads the lines of the last minutes once more."""
+    s = cast(OOMS, agents=0)
+    s.pages["node-0"].body = ooms(0)
+    s.agent("node-0")
+    s.run(5)
+    killed(s, 0, times=1)
+    for _ in range(3):
+        s.pages["node-0"].body = ooms(0)
+        s.run(1)
+        s.pages["node-0"].body = ooms(1)
+        s.run(30)
+    assert (s.record("node-0"), calls(s)) == (None, [])
+    killed(s, 1, times=2)
+    assert calls(s) == REBOOTED

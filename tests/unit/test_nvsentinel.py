@@ -85,6 +85,12 @@ def test_a_message_without_end_states_no_more_than_a_few_faults() -> None:
     assert len(found(bad(many))) == MOST
 
 
+def test_of_many_codes_one_that_asks_for_something_is_not_the_one_left_out() -> None:
+    harmless = "".join(f"ErrorCode:{c} PCI:{c} text Recommended Action=NONE;" for c in range(10, 20))
+    said = found(bad(harmless + "ErrorCode:79 PCI:0 text Recommended Action=RESTART_BM;"))
+    assert said[0].reason.endswith("_79_RESTART_BM")
+
+
 def test_a_message_without_end_and_without_an_action_is_read_in_no_time() -> None:
     began = time.process_time()
     found(bad("ErrorCode:" * 100_000))
