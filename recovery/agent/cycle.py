@@ -113,6 +113,8 @@ class Agent:
         self._restated = Restated()
         self._broken: dict[str, datetime] = {}  # sources that fail on a bug, and since when
         self._due = 0.0
+        self.pause = math.inf
+        """Seconds from one look to the next at most: less than until the Lease of an open record is over."""
         self._seen_at = 0.0
         self._removal_due: float | None = None
         self._last = leave("nothing has been read yet")
@@ -222,6 +224,7 @@ class Agent:
         if self._record is not None and self._record.phase.open and not failed:  # its Lease has to be renewed
             pause = min(pause, self._w.leases.renew_every)
         self._due = self._w.clock.monotonic() + pause
+        self.pause = pause
         self._last = d
         self._view = View(self._w.cluster.time.now(), readings, d, self._situation, self._rests)
         return d

@@ -250,8 +250,8 @@ class Program:
         pause = self._settings.poll_interval.total_seconds()
         next_in_queue = False
         if self.agent is not None:
-            d = self.agent.cycle()
-            pause = min(pause, d.look_again.total_seconds())
+            self.agent.cycle()
+            pause = min(pause, self.agent.pause)
             next_in_queue = self.agent.next_in_queue
         left = self.sweeper.sweep(next_in_queue)
         if self.agent is not None and self.sweeper.own_place:

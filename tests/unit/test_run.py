@@ -23,6 +23,7 @@ from recovery.agent.program import Program, stuck
 from recovery.config.settings import load_settings
 from recovery.errors import SettingsError
 from tests.builders.nodes import node
+from tests.stories.test_conditions import writes
 
 SIDECAR = {"NODE_NAME": "node-0", "PROVIDER": "baremetal", "POD_NAMESPACE": "default"}
 
@@ -161,6 +162,27 @@ def test_a_loop_that_has_not_come_round_for_two_minutes_is_stuck() -> None:
 def test_a_loop_that_is_told_to_pause_for_five_minutes_is_not_stuck_meanwhile() -> None:
     assert stuck(310, timedelta(minutes=5)) is None
     assert stuck(400, timedelta(minutes=5)) == "the main loop has finished no round for 400 s"
+
+
+def test_a_loop_that_pauses_for_long_comes_round_in_time_to_renew_the_lease_of_an_open_record(
+    stage: Stage, start: Callable[..., Program], tmp_path: Any
+) -> None:
+    """Else its peers take a living agent for dead."""
+    file = tmp_path / "policy.yaml"
+    file.write_text(
+        "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\nsources: [conditions]\n"
+        "rules: [{name: a, match: {type: NeuronHealth}, after: 30m, remedy: [{do: cordon}]}]\n"
+    )
+    program = start(ENABLE_RECOVERY="true", POLL_INTERVAL="5m", LEASE_DURATION="60s", POLICY_FILE=str(file))
+    assert program.agent is not None
+    writes(stage, ("NeuronHealth", "True", "NeuronHasError_DMA_ERROR"))
+    pauses = []
+    for _ in range(30):
+        pauses.append(program.step())
+        stage.clock.advance(pauses[-1])
+    assert "tolerated for 30 min by rule a" in program.agent.last.reason
+    assert max(pauses[5:]) <= 15
+    assert min(pauses[5:]) > 1
 
 
 @pytest.mark.parametrize(
