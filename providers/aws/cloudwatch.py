@@ -2,7 +2,8 @@
 
 Sources: the CloudWatch API reference, ``PutMetricData`` and ``MetricDatum``: at most 1,000 metrics of 30
 dimensions each per request, no NaN or infinity, values within 2**360, timestamps from two weeks ago until
-two hours ahead, names and values of at most 255 and 1,024 characters. ``settings`` checks the namespace.
+two hours ahead, names and values of at most 255 and 1,024 printable ASCII characters. ``settings`` checks the
+namespace.
 """
 
 from __future__ import annotations
@@ -67,20 +68,18 @@ class CloudWatchMonitor:
             raise Refused(
                 f"metric {metric.name} has the value {metric.value}, which CloudWatch does not take"
             )
-        if not 1 <= len(metric.name) <= 255:
-            raise Refused(
-                f"metric {metric.name[:40]!r} has a name of {len(metric.name)} characters, not 1-255"
-            )
+        if not metric.name:
+            raise Refused("a metric has no name")
         if len(metric.dimensions) > DIMENSIONS:
             raise Refused(f"metric {metric.name} has {len(metric.dimensions)} dimensions, not at most 30")
         return {
-            "MetricName": metric.name,
+            "MetricName": _ascii(metric.name)[:255],
             "Value": float(metric.value),
             "Timestamp": self._within(metric.at),
             "StorageResolution": 60,
             "Dimensions": [
                 # CloudWatch refuses an empty value
-                {"Name": name[:255], "Value": (value or "none")[:1024]}
+                {"Name": _ascii(name)[:255], "Value": (_ascii(value).strip() or "none")[:1024]}
                 for name, value in sorted(metric.dimensions.items())
             ],
         }
@@ -89,6 +88,11 @@ class CloudWatchMonitor:
         """``at``, moved into what CloudWatch accepts."""
         now = self._clock.now()
         return min(max(at, now - OLDEST + _SLACK), now + FURTHEST - _SLACK)
+
+
+def _ascii(text: str) -> str:
+    """``text`` without what CloudWatch refuses in names and values, and the whole request with it."""
+    return "".join(c if " " <= c <= "~" else "?" for c in text)
 
 
 def _batches(data: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

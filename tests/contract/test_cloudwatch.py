@@ -124,10 +124,23 @@ def test_a_value_cloudwatch_does_not_take_is_refused_before_it_is_sent(
 
 
 def test_names_and_dimensions_that_cloudwatch_does_not_take_are_refused(monitor: CloudWatchMonitor) -> None:
-    with pytest.raises(Refused, match="metric '' has a name of 0 characters, not 1-255"):
+    with pytest.raises(Refused, match="a metric has no name"):
         monitor.publish([metric("")])
     with pytest.raises(Refused, match="metric x has 31 dimensions, not at most 30"):
         monitor.publish([Metric("x", 1.0, datetime.now(UTC), {f"d{n}": "x" for n in range(31)})])
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"), [("GpuÜberhitzt", "Gpu?berhitzt"), ("Gpu\x7fHot\n", "Gpu?Hot?"), ("x" * 256, "x" * 255)]
+)
+def test_a_name_that_cloudwatch_does_not_take_costs_no_other_metric(
+    monitor: CloudWatchMonitor, namespace: str, name: str, sent: str
+) -> None:
+    """AWS would refuse the whole request, though moto does not."""
+    monitor.publish([metric(), metric(name, ClusterName="münchen", Zone=" ")])
+    found = {x["MetricName"]: x["Dimensions"] for x in stored(namespace)}
+    assert found.keys() == {"NeuronHasError_DMA_ERROR", sent}
+    assert [x["Value"] for x in found[sent]] == ["m?nchen", "none"]
 
 
 def test_a_time_out_of_bounds_is_moved_to_the_bound(session: AwsSession) -> None:
