@@ -224,9 +224,8 @@ def _words(context: click.Context, option: click.Parameter, value: str) -> str:
 
 def _days(context: click.Context, option: click.Parameter, value: str) -> timedelta:
     """A duration that may be in whole days, which policies do not have."""
-    return _length(
-        context, option, f"{int(value[:-1]) * 24}h" if value[:-1].isdecimal() and value[-1] == "d" else value
-    )
+    days = re.fullmatch("([0-9]{1,3})d", value, re.ASCII)
+    return _length(context, option, f"{int(days[1]) * 24}h" if days else value)
 
 
 def _node(_: click.Context, __: click.Parameter, value: str) -> str:

@@ -355,14 +355,16 @@ def _introduce(settings: Settings) -> None:
     who = settings.node_name or f"no node of its own ({settings.mode.value})"
     state = "on" if settings.enable_recovery else "off: only observing"
     provider = "found by providerID" if settings.provider == AUTO else settings.provider
+    page = ""
+    if settings.mode is Mode.SIDECAR and settings.policy.source("npd") is not None:
+        page = f"; page {settings.npd_metrics_url} every {format_duration(settings.poll_interval)}"
     log.info(
-        "node-recovery for %s: recovery is %s; policy %s; provider %s; page %s every %s",
+        "node-recovery for %s: recovery is %s; policy %s; provider %s%s",
         who,
         state,
         settings.policy_file.path,
         provider,
-        settings.npd_metrics_url,
-        format_duration(settings.poll_interval),
+        page,
     )
 
 

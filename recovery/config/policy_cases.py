@@ -34,8 +34,11 @@ from recovery.config.policy_lint import COUNTING
 from recovery.config.policy_schema import Strict
 from recovery.errors import SettingsError
 from recovery.model import Says
+from recovery.provider.protocol import provider_names
 from recovery.units import parse_moment
 
+YEARS = (1970, 2999)
+"""Beyond those there may be no moment before or after one."""
 BEGINS = datetime(2026, 1, 5, 12, tzinfo=UTC)
 """A Monday at noon."""
 
@@ -44,10 +47,24 @@ def _moment(value: Any) -> datetime:
     if isinstance(value, datetime):
         return value
     try:
-        return parse_moment(value if isinstance(value, str) else "")
+        at = parse_moment(value if isinstance(value, str) else "")
     except ValueError:
         what = 'a moment with its time zone, such as "2026-01-05T12:00:00Z"'
         raise PydanticCustomError("expected", "{what}", {"what": what}) from None
+    if not YEARS[0] <= at.year <= YEARS[1]:
+        what = f"a moment of the years {YEARS[0]} to {YEARS[1]}"
+        raise PydanticCustomError("expected", "{what}", {"what": what})
+    return at
+
+
+def _provider(value: Any) -> str:
+    names = provider_names()
+    if value in names:
+        return str(value)
+    raise PydanticCustomError("choice", "", {"choices": list(names)})
+
+
+ProviderName = Annotated[str, BeforeValidator(_provider)]
 
 
 class NodeModel(Strict):
@@ -117,7 +134,7 @@ class CaseModel(Strict):
     name: Text
     node: NodeModel = Field(default_factory=NodeModel)
     fleet: FleetModel = Field(default_factory=FleetModel)
-    provider: Annotated[Text | None, Given] = Field(default=None, validate_default=False)
+    provider: Annotated[ProviderName | None, Given] = Field(default=None, validate_default=False)
     witness: WitnessAnswer = Field(default=Says.AGREES.value)
     begins: Annotated[datetime, BeforeValidator(_moment)] = BEGINS
     faults: list[FaultModel] = Field(default=[])
@@ -143,7 +160,7 @@ class CasesModel(Strict):
     """A file of cases beside a policy."""
 
     policy: Text
-    provider: Annotated[Text | None, Given] = Field(default=None, validate_default=False)
+    provider: Annotated[ProviderName | None, Given] = Field(default=None, validate_default=False)
     tests: Annotated[list[CaseModel], at_least_one("at least one case")]
 
 

@@ -148,7 +148,7 @@ class PodsModel(Strict):
 
     @model_validator(mode="after")
     def _some(self) -> PodsModel:
-        if not self.model_fields_set:
+        if not self.labels and "namespaces" not in self.model_fields_set:
             raise PydanticCustomError("expected", "{what}", {"what": "namespaces or labels"})
         return self
 

@@ -217,8 +217,9 @@ def _agent_lines(f: Facts) -> Iterator[str]:
 def _reading_lines(reading: dict[str, Any], f: Facts) -> Iterator[str]:
     at = _moment(reading.get("at"))
     listed = len(reading.get("listed") or [])
+    reasons = "reason" if listed == 1 else "reasons"
     read = ago(at, f.now) if at else "never"
-    yield f"Signals: {reading.get('source')}, read {read}, can name {listed} reasons"
+    yield f"Signals: {reading.get('source')}, read {read}, can name {listed} {reasons}"
     for p in reading.get("problems") or []:
         yield f"           {_problem(p, f.now)}"
     for kind, why in (reading.get("unknown") or {}).items():

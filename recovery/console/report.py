@@ -116,7 +116,8 @@ def _summary(chosen: Sequence[Sighting], now: datetime) -> Iterator[str]:
             yield f"{count} {words}."
     early = [x for x in chosen if x.would is Would.TOLERATE and x.due is None and x.ended is not None]
     if early:
-        yield f"{len(early)} became well within the time for which their rule tolerates them."
+        whose = "its rule still tolerated it" if len(early) == 1 else "their rules still tolerated them"
+        yield f"{len(early)} became well while {whose}."
     if open_now := sum(x.ended is None for x in chosen if not _silent(x, now)):
         yield f"{open_now} {'is' if open_now == 1 else 'are'} there now."
 

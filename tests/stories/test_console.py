@@ -908,3 +908,13 @@ def test_a_pause_that_was_made_while_resume_asked_about_another_is_not_ended(
     pause = s.gate().pause
     assert pause is not None
     assert pause.owner == "carol"
+
+
+def test_explain_counts_one_reason_as_one(sit: Sit) -> None:
+    s = Stage()
+    s.nodes(1)
+    s.pages["node-0"].body = b'problem_gauge{reason="DockerHung",type="KernelDeadlock"} 0\n'
+    s.agent("node-0", on=False)
+    s.run(3)
+    out = ok(sit(s).run("explain", "node-0"))
+    assert "ago, can name 1 reason\n" in out

@@ -493,3 +493,23 @@ def test_one_fault_of_a_node_that_was_just_made_is_one_line() -> None:
     patch_node(s, "node-0", {"spec": {"taints": None}})
     s.run(120, step=1)
     assert len(report(s).sightings) == 1
+
+
+@pytest.mark.parametrize(
+    ("nodes", "line"),
+    [
+        (("node-0",), "1 became well while its rule still tolerated it."),
+        (("node-0", "node-1"), "2 became well while their rules still tolerated them."),
+    ],
+)
+def test_what_its_rule_tolerated_to_the_end_is_counted_as_that(
+    nodes: tuple[str, ...], line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s = off(policy_file(match="type: GpuNvlink", after="2h"), plugin=True)
+    for node in nodes:
+        s.pages[node].body = plugin_page(True, 1)
+    s.run(10)
+    for node in nodes:
+        s.pages[node].body = plugin_page(False, 1)
+    s.run(HOUR, step=60)
+    assert line in Terminal(s, monkeypatch).run("report", "--since", "7d").out.split("\n")

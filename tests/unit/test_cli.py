@@ -192,6 +192,8 @@ def test_the_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
         (["demo", "--cloud", "gcp"], "found 'gcp', expected aws, aws-gpu, azure or baremetal"),
         (["demo", "--mode", "fleets"], "found 'fleets', expected sidecar or fleet"),
         (["run", "--fast"], "No such option"),
+        (["report", "--since", "1" * 5000 + "d"], "expected a duration such as 30m, 2h or 1h30m, up to 366"),
+        (["report", "--since", "d"], "expected a duration such as 30m, 2h or 1h30m, up to 366"),
     ],
 )
 def test_wrong_usage_is_exit_code_two(

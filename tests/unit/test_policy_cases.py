@@ -176,6 +176,20 @@ def test_one_failure_among_others_fails_the_file(played: Played) -> None:
             "dcgm, loki",
         ),
         (
+            "begins: '9999-12-30T23:59:00Z', expect: {rule: a}",
+            '3: field tests[0].begins: found "9999-12-30T23:59:00Z", expected a moment of the years '
+            "1970 to 2999",
+        ),
+        (
+            "begins: '0001-01-01T00:00:00Z', expect: {rule: a}",
+            '3: field tests[0].begins: found "0001-01-01T00:00:00Z", expected a moment of the years '
+            "1970 to 2999",
+        ),
+        (
+            "provider: gcp, expect: {rule: a}",
+            '3: field tests[0].provider: found "gcp", expected one of aws, azure, baremetal',
+        ),
+        (
             "begins: noon, expect: {rule: a}",
             '3: field tests[0].begins: found "noon", expected a moment with its time zone, such as '
             '"2026-01-05T12:00:00Z"',
@@ -186,6 +200,12 @@ def test_a_mistake_in_the_file_names_line_field_found_and_expected(
     played: Played, case: str, mistake: str
 ) -> None:
     assert played(case) == (2, [f"cases.yaml:{mistake}"])
+
+
+def test_a_provider_of_all_cases_that_is_not_there_is_told_with_its_line(played: Played) -> None:
+    told = played(text="policy: policy.yaml\nprovider: awss\ntests: [{name: a, expect: {rule: b}}]\n")
+    sentence = 'found "awss", expected one of aws, azure, baremetal; did you mean "aws"?'
+    assert told == (2, [f"cases.yaml:2: field provider: {sentence}"])
 
 
 def test_a_mistake_in_the_policy_is_told_as_the_policys(played: Played, tmp_path: Path) -> None:

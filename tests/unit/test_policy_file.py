@@ -558,6 +558,10 @@ MISTAKES = {
         '3: field rules[0].match.times.within: found "24h1s", expected at most 24h, because an agent '
         "remembers nothing for longer",
     ),
+    "a blocker of all pods without a word": (
+        "limits: {blockers: [{pods: {labels: {}}}]}\n" + ANY,
+        "3: field limits.blockers[0].pods: found a mapping, expected namespaces or labels",
+    ),
     "times of nothing": (
         "rules: [{name: a, match: {times: {count: 3, within: 10m}}}]",
         "3: field rules[0].match.times: given without reason; name the reason to count",
@@ -1022,6 +1026,7 @@ def test_the_schema_refuses_what_the_parser_refuses(name: str) -> None:
         "too long a name for a rule with a budget",
         "times beside a type",
         "times of nothing",
+        "a blocker of all pods without a word",
         "times for longer than they are remembered",
         "a witness that has no word for any of the rule's faults",
         "a number that YAML reads in base eight",

@@ -221,6 +221,35 @@ def test_a_password_in_the_pages_url_is_in_no_line_of_the_log(
     assert "very-secret" not in caplog.text + str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("environ", "read"),
+    [
+        ({}, "; page http://127.0.0.1:20257/metrics every 500ms"),
+        ({"RECOVERY_MODE": "fleet"}, ""),
+        ({"RECOVERY_MODE": "concluder"}, ""),
+    ],
+)
+def test_the_first_line_of_the_log_names_the_page_where_one_is_read(
+    environ: dict[str, str], read: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        running._introduce(load_settings(SIDECAR | environ))
+    (said,) = caplog.messages
+    assert said.endswith(f"; provider baremetal{read}")
+
+
+def test_a_sidecar_whose_policy_does_not_read_the_page_names_none(
+    tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(
+        "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\nsources: [conditions]\nrules: []\n"
+    )
+    with caplog.at_level(logging.INFO):
+        running._introduce(load_settings(SIDECAR | {"POLICY_FILE": str(file)}))
+    assert caplog.messages[-1].endswith("; provider baremetal")
+
+
 # ---------------------------------------------------------------- what the provider cannot do, in fleet mode
 
 REBOOTS = (
