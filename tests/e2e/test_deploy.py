@@ -1050,11 +1050,27 @@ def test_the_concluders_namespace_is_fenced_by_its_name_where_the_chart_does_not
             "azure: {allow: [reimage]}",
             "at '/azure/allow/0': value must be one of 'aks-compute', 'aks-replace'",
         ),
+        *(
+            (f"{group}: null", f"{group}: null, expected a mapping. Leave it out for the chart's own values")
+            for group in (
+                "settings",
+                "npd",
+                "sidecar",
+                "concluder",
+                "serviceAccount",
+                "networkPolicy",
+                "options",
+            )
+        ),
     ],
 )
 def test_wrong_values_are_refused_in_a_sentence(tools: Tools, values: str, message: str) -> None:
     with pytest.raises(AssertionError, match=re.escape(message)):
         tools.template(values)
+
+
+def test_labels_and_look_ups_may_be_null(tools: Tools) -> None:
+    assert tools.template("labels: null\npodLabels: null\nlookups: null")
 
 
 # ---------------------------------------------------------------- the webhook

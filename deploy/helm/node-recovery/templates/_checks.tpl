@@ -87,7 +87,7 @@
 {{- $fleet := eq (include "node-recovery.mode" .) "fleet" }}
 {{- $selector := get .Values.settings "FLEET_SELECTOR" | default "" | toString | nospace }}
 {{- $known := $fleet | ternary (not (regexMatch "[()]" $selector)) (and .Values.npd.create (not .Values.npd.affinity)) }}
-{{- $found := .Values.lookups | ternary (lookup "v1" "Node" "" "") dict }}
+{{- $found := .Values.lookups | default false | ternary (lookup "v1" "Node" "" "") dict }}
 {{- if and $known (hasKey $found "items") }}
 {{- $names := list }}
 {{- range $found.items }}

@@ -29,6 +29,11 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- fail (printf "%s: missing, because the reused values come from an earlier version of the chart. Use --reset-then-reuse-values instead of --reuse-values" .) }}
 {{- end }}
 {{- end }}
+{{- range tuple "settings" "serviceAccount" "options" "npd" "sidecar" "concluder" "networkPolicy" }}
+{{- if not (kindIs "map" (get $.Values .)) }}
+{{- fail (printf "%s: null, expected a mapping. Leave it out for the chart's own values" .) }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{- define "node-recovery.mode" -}}
