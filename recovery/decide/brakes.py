@@ -23,7 +23,7 @@ from recovery.decide.budget import (
     union,
 )
 from recovery.decide.correlated import approved
-from recovery.decide.diagnosis import rule_of
+from recovery.decide.diagnosis import diagnosed, rule_of, was_treated
 from recovery.decide.hardware import hardware
 from recovery.decide.reboot_first import reboots_first
 from recovery.decide.selector import identity, selects
@@ -364,12 +364,19 @@ def brake_allows(share: Share, population: int) -> int:
 
 def correlated(s: Situation) -> str | None:
     """Many machines with this fault share something that most others have not: one cause, which recovering
-    them one by one does not repair (law 10)."""
+    them one by one does not repair (law 10). A fault that is only told of holds nothing: a machine that keeps
+    its whole job waiting is recovered for the fault that it has alone."""
     approvals = s.gate.approved if s.gate is not None else ()
     for reason, what_is_shared in s.correlated.items():
-        if not approved(approvals, reason, s.now):
+        if _treats(s, reason) and not approved(approvals, reason, s.now):
             return f"{what_is_shared}; node-recovery approve {reason} lets it start"
     return None
+
+
+def _treats(s: Situation, reason: str) -> bool:
+    """Whether the record is to be recovered for a fault with this reason, among others maybe."""
+    faults = s.record.faults if s.record is not None else ()
+    return any(was_treated(diagnosed(f, s)) for f in faults if f.reason == reason)
 
 
 def no_launch(s: Situation) -> str | None:

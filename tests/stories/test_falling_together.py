@@ -7,10 +7,19 @@ from recovery_testkit.stage import Stage
 
 from recovery.model import Phase
 from tests.stories.scenery import RECORDS, pass_time, slots
-from tests.stories.scenes import NO_MARKS, calls, marked, phase, record_sentences, remove_pod, stubborn_pod
-from tests.stories.test_conditions import policy
+from tests.stories.scenes import (
+    NO_MARKS,
+    calls,
+    marked,
+    phase,
+    record_sentences,
+    remove_pod,
+    stubborn_pod,
+    the_record,
+)
+from tests.stories.test_conditions import policy, writes
 from tests.stories.test_marks_of_others import put
-from tests.stories.test_one_controller import LIMITS, Group
+from tests.stories.test_one_controller import JOBSET, LIMITS, Group
 
 TAINTS = policy("{source: konduktor}").replace(b"[conditions]", b"[konduktor]")
 
@@ -105,3 +114,25 @@ def test_a_new_leader_holds_those_that_fall_together_with_ones_that_a_person_has
     falls(s, cloud, 2)
     assert "3 of the 3 machines have rack=r7" in seen_by_the_next(s, "node-2")
     assert marked(s, "node-2") == NO_MARKS
+
+
+HANG = ("NeuronHealth", "True", "NeuronHasError_HANG_ON_COLLECTIVES")
+EKS_DMA = ("AcceleratedHardwareReady", "False", "NeuronDMAError")
+
+
+def test_a_fault_that_is_only_told_of_does_not_hold_the_recovery_of_the_machine_that_is_broken() -> None:
+    """All machines of its job hang, which no rule treats. One of them has a fault of its own."""
+    s = Stage(policy("{type: AcceleratedHardwareReady}").replace(b"{cooldown: 0s}", LIMITS))
+    for i in range(60):
+        s.add_node(f"node-{i}", f"m-{i}", rack=f"r{i % 12}")
+    for i in range(6):
+        s.add_pod(f"worker-{i}", f"node-{i}", **{JOBSET: "llama"})
+    s.fleet()
+    s.run(5)
+    writes(s, EKS_DMA)
+    s.run(0.2, step=0.1)
+    for i in range(6):
+        writes(s, HANG, node=f"node-{i}")
+    pass_time(s, 60, Group(s), step=1)
+    assert {f.reason for f in the_record(s).faults} == {HANG[2], EKS_DMA[2]}
+    assert calls(s) == [("replace", "m-0")]
