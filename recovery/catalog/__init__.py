@@ -292,6 +292,13 @@ def claims() -> tuple[Claim, ...]:
 
 
 @cache
+def symptoms() -> tuple[str, ...]:
+    """Patterns of the labels that change with a fault: what is found of it, and who is at work for it."""
+    found = (label for row in _data("symptoms.yaml") for label in row["labels"])
+    return (*found, *(claim.key for claim in claims() if claim.kind == "label"))
+
+
+@cache
 def event_claims() -> tuple[EventClaim, ...]:
     """The known remediators that show it by Events."""
     return tuple(

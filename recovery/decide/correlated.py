@@ -9,12 +9,14 @@ and none of them is broken.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from math import exp, lgamma, log
 
+from recovery.catalog import symptoms
 from recovery.model import Approval, NodeView, PodView
 
 WINDOW = timedelta(minutes=10)
@@ -105,9 +107,16 @@ def workloads_of(pods: Iterable[PodView]) -> frozenset[Workload]:
     return frozenset(found)
 
 
-def traits_of(node: NodeView) -> frozenset[Trait]:
-    """What ``node`` may share with others."""
-    return frozenset(trait for trait in _all_of(node) if _may_be_shared(trait))
+def traits_of(node: NodeView, read: Collection[str] = ()) -> frozenset[Trait]:
+    """What ``node`` may share with others, and that may be a cause. Labels that are ``read`` as a fault, or
+    change with one, are its effect: machines share them because they have it."""
+    found = (trait for trait in _all_of(node) if _may_be_shared(trait))
+    return frozenset(trait for trait in found if trait[0] not in read and not _is_symptom(trait[0]))
+
+
+@lru_cache(maxsize=1024)
+def _is_symptom(name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in symptoms())
 
 
 def counted(nodes: Iterable[NodeView]) -> tuple[Mapping[Trait, int], int]:

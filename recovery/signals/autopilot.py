@@ -23,6 +23,7 @@ TYPES = frozenset({HEALTH, LEVEL_3})
 WARN, EVICT = "AutopilotWarn", "AutopilotEvict"
 _HEALTH_LABEL = "autopilot.ibm.com/gpuhealth"
 _LEVEL_3_LABEL = "autopilot.ibm.com/dcgm.level.3"
+LABELS = (_HEALTH_LABEL, _LEVEL_3_LABEL)
 _OUTPUT = "autopilot.ibm.com/dcgm.level.3.output"
 _STAMP = re.compile(r"(ERR|PASS)_\d{4}-\d{2}-\d{2}_\d{2}\.\d{2}(?:\.\d{2})?\.?UTC")
 _TEST = re.compile(r"[a-z][a-z0-9_]{1,40}")

@@ -19,6 +19,7 @@ from recovery.signals.own_node import EVIDENCE
 SOURCE = "aznhc"
 TYPE = "AzureNHC"
 TAINT, ANNOTATION = "aznhc", "aznhc-results"
+LABELS: tuple[str, ...] = ()
 GENERIC = "NHC2001"
 """What Azure's own script reports where a failure has no code."""
 NOT_SET_UP = "NHCNA"

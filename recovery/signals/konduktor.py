@@ -9,6 +9,7 @@ from recovery.signals.marks import Mark, Said, added_at
 SOURCE = "konduktor"
 TYPE, REASON = "Konduktor", "KonduktorFaulty"
 TAINT = "trainy.konduktor.ai/faulty"
+LABELS: tuple[str, ...] = ()
 
 
 def read(node: NodeView) -> Said:

@@ -24,6 +24,7 @@ FILES = (
     "faults.yaml",
     "latches.yaml",
     "prometheus.yaml",
+    "symptoms.yaml",
     "witnesses.yaml",
     "xids.yaml",
 )
@@ -55,6 +56,12 @@ def test_what_ends_a_fault_has_a_default_for_everything_that_states_one() -> Non
     assert [row["detector"] for row in rows if "types" not in row] == list(Detector)
     for row in rows:
         assert set(row) - {"types"} == {"detector", "latch", "hold", "why", "source"}
+
+
+def test_each_symptom_says_why_and_by_which_source() -> None:
+    for row in data("symptoms.yaml"):
+        assert set(row) == {"labels", "why", "source"}
+        assert all(isinstance(label, str) and label for label in row["labels"])
 
 
 def test_what_a_witness_speaks_of_is_a_fault_of_the_catalogue_and_says_by_what() -> None:

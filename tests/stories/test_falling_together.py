@@ -1,7 +1,8 @@
-"""Faults that fall together, as a leader hears of them that was not there when they began (law 10)."""
+"""Machines that fall together: what holds them, under the next leader as well, and what does not (law 10)."""
 
 from __future__ import annotations
 
+import pytest
 from recovery_testkit.kubefaults import Asked, server_error
 from recovery_testkit.stage import Stage
 
@@ -10,6 +11,7 @@ from tests.stories.scenery import RECORDS, pass_time, slots
 from tests.stories.scenes import (
     NO_MARKS,
     calls,
+    label,
     marked,
     phase,
     record_sentences,
@@ -136,3 +138,35 @@ def test_a_fault_that_is_only_told_of_does_not_hold_the_recovery_of_the_machine_
     pass_time(s, 60, Group(s), step=1)
     assert {f.reason for f in the_record(s).faults} == {HANG[2], EKS_DMA[2]}
     assert calls(s) == [("replace", "m-0")]
+
+
+def apart(source: str) -> Stage:
+    """Sixty nodes in twelve racks: the first ones share no rack."""
+    text = policy(f"{{source: {source}}}", "{do: reboot}").replace(b"[conditions]", f"[{source}]".encode())
+    s = Stage(text.replace(b"{cooldown: 0s}", LIMITS))
+    for i in range(60):
+        s.add_node(f"node-{i}", f"m-{i}", rack=f"r{i % 12}", **{"nvidia.com/gpu.count": "8"})
+    s.fleet()
+    s.run(5)
+    return s
+
+
+@pytest.mark.parametrize("source", ["autopilot", "konduktor"])
+def test_what_a_detector_writes_on_the_nodes_is_not_taken_for_what_made_them_sick(source: str) -> None:
+    s = apart(source)
+    for i in range(4):
+        put(s, source, f"node-{i}")
+    pass_time(s, 120, Group(s))
+    assert calls(s) == [("reboot", "m-0")]  # one of their zone at a time
+    assert not [i for i in range(4) if "one cause" in " ".join(record_sentences(s, f"node-{i}"))]
+
+
+def test_neither_is_how_many_devices_are_left() -> None:
+    """gpu-feature-discovery writes how many GPUs it finds. Each of four machines has lost one."""
+    s = apart("konduktor")
+    for i in range(4):
+        label(s, f"node-{i}", **{"nvidia.com/gpu.count": "7"})
+        put(s, "konduktor", f"node-{i}")
+    pass_time(s, 120, Group(s))
+    assert calls(s) == [("reboot", "m-0")]  # one of their zone at a time
+    assert not [i for i in range(4) if "one cause" in " ".join(record_sentences(s, f"node-{i}"))]

@@ -8,7 +8,9 @@ from math import comb, log
 
 import pytest
 
-from recovery.decide.correlated import CHANCE, Case, Trait, shared, together
+from recovery.decide.correlated import CHANCE, Case, Trait, shared, together, traits_of
+from recovery.signals.systems import LABELS
+from tests.builders.nodes import node
 from tests.builders.times import NOW
 
 RACK: Trait = ("rack", "r7")
@@ -75,3 +77,26 @@ def test_the_test_is_fishers_exact_one(sick_with: int, sick: int, all_with: int,
 def test_what_is_less_likely_than_any_number_says_is_told_so() -> None:
     found = shared(cases(1000, RACK), {RACK: 1000}, 50000)
     assert str(found).endswith("have rack=r7, as 1000 of 50000 do (by chance: less than 1e-300)")
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        *("nvidia.com/gpu.count", "nvidia.com/mig-1g.5gb.count", "beta.amd.com/gpu.device-id.74b5"),
+        *("metricsexporter.amd.com.gpu.0.state", "dgxc.nvidia.com/nvsentinel-state"),
+        *LABELS,
+    ],
+)
+def test_what_a_fault_changes_on_a_node_is_no_cause_of_it(label: str) -> None:
+    found = traits_of(node(labels={label: "1", "rack": "r7"}), LABELS)
+    assert ("rack", "r7") in found
+    assert label not in {name for name, _ in found}
+
+
+def test_what_a_machine_is_may_be_a_cause() -> None:
+    labels = {
+        "nvidia.com/gpu.product": "H100",
+        "beta.amd.com/gpu.family": "AI",
+        "nvidia.com/gpu.clique": "1.2",
+    }
+    assert {name for name, _ in traits_of(node(labels=labels))} >= set(labels)

@@ -27,6 +27,7 @@ from recovery.decide.correlated import (
 from recovery.decide.selector import selects
 from recovery.errors import ApiError
 from recovery.model import Fault, PodView, Record
+from recovery.signals.systems import LABELS
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +113,7 @@ class Outbreaks:
         if workloads is None:
             workloads = self._workloads_on(name)
         inside = selects(self._wanted, node.labels)
-        traits = traits_of(node) | {w.trait for w in workloads or ()}
+        traits = traits_of(node, LABELS) | {w.trait for w in workloads or ()}
         with self._lock:
             for f in faults:
                 before = known[f.reason]
