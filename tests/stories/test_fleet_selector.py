@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from recovery_testkit.stage import Stage
 
 from recovery.model import Phase
@@ -13,11 +14,12 @@ from tests.stories.scenes import (
     marked,
     pause,
     phase,
+    release_by_command,
     resume,
     stubborn_pod,
     the_record,
 )
-from tests.stories.test_conditions import EKS, policy, writes
+from tests.stories.test_conditions import EKS, NEURON, policy, writes
 from tests.stories.test_one_controller import Group
 
 
@@ -102,3 +104,61 @@ def test_a_record_of_a_node_that_was_never_one_of_ours_is_not_ended_as_one_that_
     pass_time(s, 300, Group(s))
     assert the_record(s).phase.open
     assert marked(s) != NO_MARKS
+
+
+@pytest.mark.parametrize("why", ["another leader", "another selector"])
+def test_a_leader_that_never_saw_the_node_ends_as_well_what_was_begun_before_it_left(why: str) -> None:
+    """The leader that began it is dead by the time that the node is none of FLEET_SELECTOR."""
+    s, cloud = begun()
+    stubborn_pod(s)
+    writes(s, EKS)
+    pass_time(s, 60, cloud)
+    assert (phase(s), slots(s)) == (Phase.RECOVERING, ["node-0"])
+    s.kill(s.actors["controller"])
+    if why == "another leader":
+        label(s, "node-0", pool="other")
+    else:
+        for i in range(1, 4):
+            label(s, f"node-{i}", team="research")
+    s.fleet("next", selector="pool=gpu" if why == "another leader" else "team=research")
+    pass_time(s, 60, cloud)
+    assert "none of FLEET_SELECTOR any more" in the_record(s).sentence
+    assert (marked(s), slots(s), calls(s)) == (NO_MARKS, [], [])
+
+
+def test_so_does_one_that_finds_a_call_and_follows_that_to_its_end() -> None:
+    s, cloud = begun()
+    writes(s, EKS)
+    pass_time(s, 30, cloud, until=lambda: bool(calls(s)))
+    s.kill(s.actors["controller"])
+    label(s, "node-0", pool="other")
+    s.fleet("next", selector="pool=gpu")
+    pass_time(s, 900, cloud)
+    assert calls(s) == [("replace", "m-0")]
+    assert the_record(s).phase is Phase.RECOVERED
+    judge(s, faulty=["node-0"])
+
+
+def test_what_a_sidecar_of_long_ago_did_makes_the_next_record_none_of_a_sidecar() -> None:
+    """Its Lease of the node's record is there for good."""
+    s, cloud = begun()
+    s.kill(s.actors["controller"])
+    stubborn_pod(s)
+    sidecar = s.agent("node-0")
+    writes(s, EKS)
+    s.run(30)
+    release_by_command(s)
+    s.run(5)
+    s.kill(sidecar)
+    s.run(120)
+    s.fleet("second", selector="pool=gpu")
+    s.run(30)
+    writes(s, NEURON)
+    pass_time(s, 60, cloud)
+    assert the_record(s).phase.open
+    s.kill(s.actors["second"])
+    label(s, "node-0", pool="other")
+    s.fleet("third", selector="pool=gpu")
+    pass_time(s, 120, cloud)
+    assert "none of FLEET_SELECTOR any more" in the_record(s).sentence
+    assert (marked(s), slots(s)) == (NO_MARKS, [])

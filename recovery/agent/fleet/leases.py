@@ -105,7 +105,8 @@ def _old(seen: tuple[float, Lease], now: float) -> bool:
 class SweepersLeases(LeadersLeases):
     """For the sweep over all records: those whose Node is there are the agents' of the controllers.
 
-    ``summon`` is told the node of each such record: its agent may not have been made yet.
+    ``there`` goes by the node, and by the Lease of its record as a sidecar has left it. ``summon`` is told
+    the node of each such record: its agent may not have been made yet.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class SweepersLeases(LeadersLeases):
         sidecars: Leases,
         clock: Clock,
         nobodys: Seen,
-        there: Callable[[str], bool],
+        there: Callable[[str, Lease], bool],
         summon: Summon,
     ) -> None:
         super().__init__(leader, sidecars, clock, nobodys)
@@ -123,7 +124,7 @@ class SweepersLeases(LeadersLeases):
 
     def look(self, node: str, *, fresh: bool = False) -> Lease:
         lease = super().look(node, fresh=fresh)
-        if not lease.mine or not self._there(node):
+        if not lease.mine or not self._there(node, self._of_record(node, False)):
             return lease
         self._summon(node)
         return replace(lease, mine=False, stale=False)

@@ -45,7 +45,8 @@ from recovery.decide.acknowledged import awaits_word
 from recovery.decide.budget import QUEUE
 from recovery.decide.census import Kept
 from recovery.decide.decision import leave
-from recovery.errors import NotFound
+from recovery.decide.situation import Lease
+from recovery.errors import NotFound, Undecodable
 from recovery.kube.cluster import GATES, RECORDS, Cluster
 from recovery.kube.transport import Streams, Transport
 from recovery.kube.watch import watch_ours
@@ -412,9 +413,10 @@ class Replica:
 
     def _made_sweeper(self) -> Sweeper:
         a = self._a
+        there = partial(self._is_there, Records(self._watched(), self._decoded))
         world = self._world(
             lambda sidecars: SweepersLeases(
-                self.leader, sidecars, a.clock, self._nobodys, self._is_there, self._summon
+                self.leader, sidecars, a.clock, self._nobodys, there, self._summon
             )
         )
         observer = Observer(world)
@@ -434,18 +436,32 @@ class Replica:
         if self.nodes.get(node) is not None or not self._a.selector or world.node(node) is None:
             self._summon(node)
 
-    def _is_there(self, node: str) -> bool:
+    def _is_there(self, records: Records, node: str, of_sidecars: Lease) -> bool:
         """Whether the Node is there. Of one that left FLEET_SELECTOR the agent ends what was begun."""
         if (self._roll is not None and never_joined.is_name(node)) or self.nodes.get(node) is not None:
             return True
-        if node not in self._went:
+        if node not in self._went and not self._was_ours(records, node, of_sidecars):
             return False
         try:
             self._cluster().get_node(node)
         except NotFound:
             self._went.discard(node)
             return False
+        self._went.add(node)
         return True
+
+    def _was_ours(self, records: Records, node: str, of_sidecars: Lease) -> bool:
+        """Whether a controller began what is on the record of ``node``: an earlier leader, maybe with another
+        FLEET_SELECTOR. A sidecar would have held the record's Lease since the fault was stated."""
+        if not self._a.selector or of_sidecars.idle is None:
+            return False
+        try:
+            r = records.read(node)
+        except Undecodable:
+            return False  # the sweep tells of it
+        if r is None or not r.phase.open:
+            return False
+        return all(of_sidecars.idle[0] < f.since for f in r.faults)
 
     def _is_outside(self, node: str) -> bool:
         """Of a Node that was one of ours: whether it is none of FLEET_SELECTOR any more. The API server is
