@@ -167,7 +167,7 @@ class Observer:
             booted=self._booted(now) if role is Role.OWNER and not w.afar else None,
             kernel_began=self._kernel_began() if role is Role.OWNER and not w.afar else None,
             unheard_since=w.unheard_since(node_name),
-            outside=role is Role.OWNER and node is not None and w.outside(node_name),
+            outside=role is Role.OWNER and self._is_outside(node, fresh),
             open_at=memory.open_at,
             **ours,
         )
@@ -188,6 +188,9 @@ class Observer:
         missed, memory = without_a_word(s), self.memory(s.node_name)
         memory.missed = {f.key: memory.missed.get(f.key, s.now) for f in missed}
         return replace(s, readings=unheard(s.readings, {f: memory.missed[f.key] for f in missed}))
+
+    def _is_outside(self, node: NodeView | None, fresh: bool) -> bool:
+        return node is not None and node.registered and self.world.outside(node.name, fresh)
 
     def _in_its_boot(self, node: NodeView, now: datetime) -> NodeView:
         """The own Node with the last boot that its machine was seen in, where it names an earlier one. (In

@@ -73,8 +73,9 @@ class World:
     that fire, as was last asked; ``ask_for_alerts`` asks, where nobody does so in the background. ``past``:
     shared by the worlds of one process. ``unheard_since``: from when on a Node is watched, where its
     kubelet has not written since. ``outside``: whether a Node is none of those that are looked after, as it
-    has lost their label. ``desk``: where the agents of one process hand in what they want of the gate.
-    ``abreast``: how many at the head of the queue may start at the same time.
+    has lost their label; with True, as right before a destructive step, by a read. ``desk``: where the agents
+    of one process hand in what they want of the gate. ``abreast``: how many at the head of the queue may
+    start at the same time.
     """
 
     clock: Clock
@@ -95,7 +96,7 @@ class World:
     ask_for_alerts: Callable[[], None] = lambda: None
     past: LatestPast = field(default_factory=LatestPast)
     unheard_since: Callable[[str], datetime | None] = lambda _: None
-    outside: Callable[[str], bool] = lambda _: False
+    outside: Callable[[str, bool], bool] = lambda *_: False
     outage: Outage = field(default_factory=Outage)
     desk: Desk | None = None
     abreast: int = ABREAST

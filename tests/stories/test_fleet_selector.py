@@ -15,12 +15,13 @@ from tests.stories.scenes import (
     pause,
     phase,
     release_by_command,
+    remove_pod,
     resume,
     stubborn_pod,
     the_record,
 )
 from tests.stories.test_conditions import EKS, NEURON, policy, writes
-from tests.stories.test_one_controller import Group
+from tests.stories.test_one_controller import Group, Silent
 
 
 def begun(within: str = "15m") -> tuple[Stage, Group]:
@@ -162,3 +163,26 @@ def test_what_a_sidecar_of_long_ago_did_makes_the_next_record_none_of_a_sidecar(
     pass_time(s, 120, cloud)
     assert "none of FLEET_SELECTOR any more" in the_record(s).sentence
     assert (marked(s), slots(s)) == (NO_MARKS, [])
+
+
+def test_a_node_that_has_left_the_selector_is_not_replaced_though_no_watch_has_told_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The drain is over in the same moment. An API server whose own watch is late sends bookmarks."""
+    s = Stage(policy(remedy="{do: drain, within: 15m, then: force}, {do: replace, within: 10m}"))
+    s.wrap_streams = Silent
+    for i in range(4):
+        s.add_node(f"node-{i}", f"m-{i}", pool="gpu")
+    stubborn_pod(s)
+    s.fleet(selector="pool=gpu")
+    s.run(5)
+    writes(s, EKS)
+    s.run(60)
+    assert (phase(s), calls(s)) == (Phase.RECOVERING, [])
+    monkeypatch.setattr(Silent, "of", "/nodes")
+    label(s, "node-0", pool="other")
+    s.run(5)
+    remove_pod(s)
+    s.run(60)
+    assert "none of FLEET_SELECTOR any more" in the_record(s).sentence
+    assert (marked(s), slots(s), calls(s)) == (NO_MARKS, [], [])

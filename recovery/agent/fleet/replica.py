@@ -144,7 +144,8 @@ class Replica:
         self._sweeps = False
         self._look_back = self._made_look_back()
         self._went: set[str] = set()
-        """Nodes that the watch has shown to this process, and shows no more: gone, or out of the selector."""
+        """Nodes that are gone, or out of the selector, by the watch or a later read. Of a Node that the watch
+        tells of again nothing is known."""
 
     @property
     def busy(self) -> bool:
@@ -463,12 +464,15 @@ class Replica:
             return False
         return all(of_sidecars.idle[0] < f.since for f in r.faults)
 
-    def _is_outside(self, node: str) -> bool:
+    def _is_outside(self, node: str, fresh: bool) -> bool:
         """Of a Node that was one of ours: whether it is none of FLEET_SELECTOR any more. The API server is
-        asked, since a watch may be behind."""
-        if node not in self._went or not self.nodes.in_sync or self.nodes.get(node) is not None:
+        asked, since a watch may be behind; before a destructive step (``fresh``) whatever the watch shows."""
+        if not self._a.selector or not (fresh or (node in self._went and self.nodes.in_sync)):
             return False
-        return not self._cluster().is_selected(node, self._a.selector)
+        if self._cluster().is_selected(node, self._a.selector):
+            return False
+        self._went.add(node)
+        return True
 
     def _yet_to_learn(self) -> float:
         """Seconds until it is to be asked again whether all is known that is decided by; 0.0 once it is."""
