@@ -83,6 +83,7 @@ class Nodes:
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
         self._ready: set[str] = set()
+        self._went: dict[str, datetime] = {}
         self.unclear = ""
         """A Node of which nobody can say which machine it is."""
 
@@ -94,6 +95,16 @@ class Nodes:
             self._names[key] = node.name
             if node.ready:
                 self._ready.add(key)
+
+    def add_gone(self, node: NodeView, machine: Machine | None, at: datetime) -> None:
+        """``node`` was one, and is gone since ``at``."""
+        self._went |= dict.fromkeys(_keys(node.provider_id, machine), at)
+
+    def gone_since(self, machine: Machine) -> datetime | None:
+        """Since when the Node is gone that ``machine`` was, where that is known."""
+        return max(
+            (self._went[k] for k in _keys(machine.provider_id, machine) if k in self._went), default=None
+        )
 
     def of(self, machine: Machine) -> str:
         """The Node that ``machine`` has become; empty where there is none."""
@@ -151,16 +162,21 @@ class Verdict:
 
 def overdue(group: GroupMembers, nodes: Nodes, after: timedelta, waited_for: Spared) -> list[Member]:
     """Its machines that are in service, were launched ``after`` ago or earlier by the cloud's own clock, and
-    are no Node: of none of the whole cluster."""
+    are no Node: of none of the whole cluster. One whose Node somebody has deleted may take as long to come
+    back."""
     return [
         m
         for m in group.members
         if m.in_service
         and m.launched is not None
-        and group.at - m.launched >= after
+        and group.at - _no_node_since(m, m.launched, nodes) >= after
         and not nodes.of(m.machine)
         and not waited_for.holds(m, group.group)
     ]
+
+
+def _no_node_since(m: Member, launched: datetime, nodes: Nodes) -> datetime:
+    return max(launched, nodes.gone_since(m.machine) or launched)
 
 
 def judged(group: GroupMembers, nodes: Nodes, after: timedelta, waited_for: Spared) -> Verdict:
@@ -173,17 +189,17 @@ def judged(group: GroupMembers, nodes: Nodes, after: timedelta, waited_for: Spar
             f"; that is so of {len(late)} of the group's {total} machines: look at what they have in common "
             "(image, user data, network, rights to join), not at one of them"
         )
-    return Verdict(group.group, tuple(_unjoined(m, group.group, many) for m in late), alone)
+    return Verdict(group.group, tuple(_unjoined(m, group.group, nodes, many) for m in late), alone)
 
 
-def _unjoined(m: Member, group: str, many: str) -> Unjoined:
+def _unjoined(m: Member, group: str, nodes: Nodes, many: str) -> Unjoined:
     assert m.launched is not None  # it is overdue
     known = f"{m.name} ({m.machine.id})" if m.name else m.machine.id
     said = (
         f"{known} of group {group} was launched at {m.launched:%Y-%m-%d %H:%M:%SZ}, is {m.state}, and no "
         f"Node of the cluster is this machine{many}"
     )
-    return Unjoined(name_of(m), m.machine, group, m.launched, said)
+    return Unjoined(name_of(m), m.machine, group, _no_node_since(m, m.launched, nodes), said)
 
 
 def how_it_ended(machine: Machine, groups: Iterable[GroupMembers], nodes: Nodes, waited_for: Spared) -> str:

@@ -324,3 +324,21 @@ def test_a_group_that_alone_cannot_be_listed_is_shown_as_unknown() -> None:
     s.provider.groups["workers"].unlisted = ""
     minutes(s, cloud, 3)
     assert value(s.actors["controller"], "node_recovery_never_joined_unknown") == 0
+
+
+def test_a_machine_whose_node_somebody_has_deleted_has_as_long_to_come_back() -> None:
+    """A kubelet that is started anew registers it again."""
+    s, cloud = fleet()
+    s.provider.terminate("workers", "m-9")
+    s.provider.groups["workers"].launched["m-1"] = s.clock.true_time() - timedelta(hours=1)
+    minutes(s, cloud, 5)
+    s.delete_node("node-1")
+    minutes(s, cloud, 13)
+    assert nothing_said(s, "m-1")
+    s.register("node-1", "m-1")
+    minutes(s, cloud, 10)
+    s.delete_node("node-1")
+    minutes(s, cloud, 13)
+    assert nothing_said(s, "m-1")
+    minutes(s, cloud, 5)
+    assert the_record(s, "never-joined.m-1").phase is Phase.HANDED_OVER

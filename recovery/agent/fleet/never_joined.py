@@ -16,7 +16,7 @@ from recovery.clock import Clock
 from recovery.errors import ApiError, Refused, Retry, SettingsError, Undecodable
 from recovery.kube.cluster import Cluster
 from recovery.kube.paging import folded
-from recovery.model import GroupMembers, Machine, NodeView, Record
+from recovery.model import GroupMembers, Machine, NodeView, Policy, Record
 from recovery.provider.protocol import ListsMembers
 from recovery.provider.registry import Providers
 from recovery.report.metrics import Metrics
@@ -35,6 +35,11 @@ MOST_OF_A_GROUP = 20
 """Of so many machines of one group a record is made. More have one cause, which no further record shows."""
 KEPT = 3600.0
 """Seconds for which it is remembered how it ended that a machine was no Node."""
+
+
+def tolerated(policy: Policy) -> timedelta | None:
+    """How long a machine may be no Node, by the rule that waits least; None where none speaks of that."""
+    return min((rule.after for rule in policy.rules if rule.match.type == never_joined.TYPE), default=None)
 
 
 class _Unknown(Exception):
@@ -250,6 +255,8 @@ class Roll:
             return found
 
         found = folded(listed)
+        for node, at in self._nodes.went():
+            found.add_gone(node, self._providers.identify(node).machine, at)
         if found.unclear:
             raise _Unknown(f"Node {found.unclear} has no providerID, so it may be any machine")
         return found

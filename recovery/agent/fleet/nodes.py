@@ -66,7 +66,8 @@ def life_of(node: NodeView) -> str:
 
 
 class Nodes:
-    """The Nodes of the label selector ``selector``; "" is all of them."""
+    """The Nodes of the label selector ``selector``; "" is all of them. ``remembers``: for how long those are
+    known that have gone."""
 
     def __init__(
         self,
@@ -76,6 +77,7 @@ class Nodes:
         selector: str,
         changed: Changed,
         census: Kept,
+        remembers: timedelta = timedelta(0),
     ) -> None:
         self._cluster = cluster
         self._streams = streams
@@ -87,6 +89,8 @@ class Nodes:
         self._identities = Identities(self._nodes.values)
         self._counting = threading.Lock()
         self._boots: dict[str, Boots] = {}
+        self._remembers = remembers
+        self._went: dict[str, tuple[NodeView, datetime]] = {}
         self._version = ""
         self._heard_at = float("-inf")
         self._backoff = Backoff(clock, FIRST_PAUSE, WORST_PAUSE, random.Random())  # noqa: S311 - jitter
@@ -117,6 +121,10 @@ class Nodes:
 
     def get(self, name: str) -> NodeView | None:
         return self._nodes.get(name)
+
+    def went(self) -> list[tuple[NodeView, datetime]]:
+        """The Nodes that have gone and not come back, as they were, and when that was seen."""
+        return list(self._went.values())
 
     def census(self, records: Iterable[Record], now: datetime, unknown: Iterable[str] = ()) -> Census:
         """How many of them are sick, by what has changed since they were listed."""
@@ -219,6 +227,7 @@ class Nodes:
         self._version = change.version or self._version
 
     def _put(self, node: NodeView, now: datetime) -> None:
+        self._went.pop(node.name, None)
         old, boots = self._nodes.get(node.name), self._boots.get(node.name)
         boots = boots.then(node, now) if boots is not None else first_seen(node, now)
         if old is not None and turned_back(old, node):
@@ -229,6 +238,11 @@ class Nodes:
             self._changed(node.name)
 
     def _gone(self, name: str) -> None:
+        now, old = self._cluster.time.now(), self._nodes.get(name)
+        if old is not None and self._remembers:
+            self._went[name] = (old, now)
+        for went in [n for n, (_, at) in self._went.items() if now - at > self._remembers]:
+            del self._went[went]
         self._replace(name, None)
         self._boots.pop(name, None)
         self._changed(name)

@@ -27,7 +27,7 @@ from recovery.agent.fleet.leader import Leader
 from recovery.agent.fleet.leases import LeadersLeases, Seen, SweepersLeases
 from recovery.agent.fleet.look_back import LookBack
 from recovery.agent.fleet.lost_pods import PodWatch
-from recovery.agent.fleet.never_joined import Roll
+from recovery.agent.fleet.never_joined import Roll, tolerated
 from recovery.agent.fleet.nodes import Nodes
 from recovery.agent.fleet.objects import Objects, version_of
 from recovery.agent.fleet.outbreaks import Outbreaks
@@ -68,6 +68,8 @@ MOST_DECODED = 5000
 each start, and to decode a thousand of them takes a tenth of a second."""
 SWEEP_EVERY = 10.0
 """Seconds between two looks at the gate, for records whose Node is gone."""
+GONE_TOO = timedelta(minutes=10)
+"""So much longer than a machine may be no Node it is known that it was one: a cloud may be slow to answer."""
 WAITS = 0.2
 """Seconds until a replica that does not lead looks again whether it does."""
 Beat = Callable[[str], None]
@@ -115,7 +117,9 @@ class Replica:
         limits = around.policy.limits
         counted = Kept(own_fault, {*limits.brake_per, *limits.budget_per}, limits.population)
         place = (self._cluster(), around.streams, around.clock)
-        self.nodes = Nodes(*place, around.selector, self._changed, counted)
+        after = tolerated(around.policy)
+        gone_for = after + GONE_TOO if after is not None else timedelta(0)
+        self.nodes = Nodes(*place, around.selector, self._changed, counted, gone_for)
         self._records = self._objects("records", RECORDS, {"labelSelector": NOT_SICK})
         self._gates = self._objects("the gate", GATES, {"fieldSelector": f"metadata.name={NAME}"})
         self._recent = Recent(around.clock, self._is_still)
@@ -360,8 +364,7 @@ class Replica:
     def _made_roll(self) -> Roll | None:
         """No cloud is asked for a fault that no rule speaks of."""
         a = self._a
-        tolerated = [rule.after for rule in a.policy.rules if rule.match.type == never_joined.TYPE]
-        if not tolerated:
+        if (after := tolerated(a.policy)) is None:
             return None
         cluster = self._cluster()
         records = Records(cluster)
@@ -372,7 +375,7 @@ class Replica:
             a.providers(cluster),
             self.nodes,
             a.clock,
-            min(tolerated),
+            after,
             a.metrics,
             self._summon,
             whole=not a.selector,
