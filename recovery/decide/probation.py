@@ -46,6 +46,8 @@ READY = "Ready"
 """The condition of a Node that its kubelet writes, or a controller in its place."""
 GONE_FROM_ITS_GROUP = timedelta(seconds=60)
 """One answer of a cloud may be older than another: so long each has to show the group without the machine."""
+EARLY_FOR = timedelta(minutes=20)
+"""So long after a boot at most what is wrong may be too early to be stated: drivers and plugins come up."""
 NO_PROOF = "; nothing is proved without that page"
 NODE_ALONE = ", so only its Node can prove it"
 
@@ -93,6 +95,9 @@ def prove_replacement(s: Situation, a: Assessment, r: Record) -> Decision:
         return unproved(s, r, f"{joined} ({new}) is not healthy: its own agent reports {there.sick}")
     if s.replacement_problem:
         return unproved(s, r, f"{joined} ({new}) is not healthy: {s.replacement_problem}")
+    if s.replacement_is_me and (early := _early_word(s, r)):
+        why = f"{joined} ({new}) may not be healthy: {early}"
+        return unproved(s, r, why, Cause.UNREADABLE, patience=EARLY_FOR)
     if s.replacement_is_me and (blind := _blind_to_what_was_treated(s, r)):
         return unproved(s, r, f"{joined} ({new}) may not be healthy: {blind}", Cause.UNREADABLE)
     if joining := joined_or_blind(s, r, f"{joined} ({new}) is Ready", joined):
@@ -231,6 +236,13 @@ def _blind_to_what_was_treated(s: Situation, r: Record) -> str:
     return next((reasons[0] for reasons in said.values() if all(reasons)), "")
 
 
+def _early_word(s: Situation, r: Record) -> str:
+    """What is wrong as before, for too short a time in this boot to be stated; "" where nothing is. It is
+    soon stated, and then calls for the next step, or is over."""
+    treated = ((f, s.reading_of(f.source)) for f in r.faults if f.treated is not False)
+    return next((why for f, x in treated if x is not None and (why := x.early.get(f.type))), "")
+
+
 def _unwatched(s: Situation, r: Record, who: str) -> Decision | None:
     """A peer began the probation, or this agent before a restart; or the machine booted between two looks.
 
@@ -311,6 +323,8 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
     for reading in s.readings:
         if not reading.readable:
             return unproved(s, r, reading.unknown["*"], Cause.UNREADABLE)
+    if early := _early_word(s, r):
+        return unproved(s, r, early, Cause.UNREADABLE, patience=EARLY_FOR)
     if blind := _blind_to_what_was_treated(s, r):
         return unproved(s, r, blind, Cause.UNREADABLE)
     if s.now - r.phase_since < r.probation:

@@ -111,6 +111,15 @@ def controller(s: Stage) -> FleetActor:
     return found
 
 
+def another_leader(s: Stage) -> None:
+    """The controller ends in order, and another replica of it takes its place."""
+    old = controller(s)
+    old.replica.leader.resign()
+    s.kill(old)
+    del s.actors["controller"]
+    s.fleet("controller")
+
+
 def rebooted_and_proved(s: Stage) -> None:
     """node-0 comes up well, and its probation passes."""
     boot(s, "node-0")

@@ -17,6 +17,7 @@ from tests.stories.prometheus_server import Server, serving
 from tests.stories.scenery import change_node, judge, pass_time, to_the_end
 from tests.stories.scenes import (
     MERGE,
+    another_leader,
     calls,
     controller,
     new_process,
@@ -35,15 +36,6 @@ from tests.stories.test_one_controller import Group
 from tests.stories.test_short_counts import COUNTS, GPU, MINUTES, has
 
 WORDLESS = "has said nothing of"
-
-
-def another_leader(s: Stage) -> None:
-    """The controller ends in order, and another replica of it takes its place."""
-    old = controller(s)
-    old.replica.leader.resign()
-    s.kill(old)
-    del s.actors["controller"]
-    s.fleet("controller")
 
 
 def why(s: Stage, node: str = "node-0") -> str:

@@ -6,7 +6,7 @@ from recovery_testkit.stage import Stage
 
 from recovery.model import Phase
 from tests.stories.scenery import judge, pass_time, records, to_the_end
-from tests.stories.scenes import MERGE, calls, phase, record_sentences
+from tests.stories.scenes import MERGE, another_leader, boot, calls, phase, record_sentences
 from tests.stories.test_conditions import policy
 from tests.stories.test_one_controller import Group
 
@@ -25,8 +25,8 @@ def has(s: Stage, node: str, there: int) -> None:
     assert answer.ok, answer.body
 
 
-def machines(*counts: int) -> tuple[Stage, Group]:
-    s = Stage(COUNTS)
+def machines(*counts: int, text: bytes = COUNTS) -> tuple[Stage, Group]:
+    s = Stage(text)
     for name, there in zip(s.nodes(len(counts)), counts, strict=True):
         has(s, name, there)
     s.fleet()
@@ -81,4 +81,56 @@ def test_a_plugin_that_is_started_anew_takes_no_node_out() -> None:
         pass_time(s, 5 * MINUTES, cloud, step=10)
         has(s, "node-0", 8)
         pass_time(s, 5 * MINUTES, cloud, step=10)
+    assert (calls(s), s.record("node-0")) == ([], None)
+
+
+REBOOTED = COUNTS.replace(b"{do: replace}", b"{do: reboot}, {do: replace}")
+
+
+def rebooted_for_a_short_count() -> tuple[Stage, Group]:
+    s, cloud = machines(7, 8, 8, 8, 8, 8, text=REBOOTED)
+    pass_time(s, 23 * MINUTES, cloud, step=10)
+    assert calls(s) == [("reboot", "m-0")]
+    boot(s, "node-0")
+    pass_time(s, 1 * MINUTES, cloud, step=5)
+    assert phase(s) is Phase.PROVING
+    return s, cloud
+
+
+def test_a_reboot_that_left_the_node_short_is_not_proved_and_the_next_step_follows() -> None:
+    s, cloud = rebooted_for_a_short_count()
+    pass_time(s, 16 * MINUTES, cloud, step=10)
+    assert (calls(s), phase(s)) == ([("reboot", "m-0")], Phase.PROVING)
+    pass_time(s, 8 * MINUTES, cloud, step=10)
+    assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
+    to_the_end(s, cloud)
+    assert phase(s) is Phase.RECOVERED
+    judge(s)
+
+
+def test_a_reboot_that_brought_all_devices_back_is_proved_in_minutes() -> None:
+    s, cloud = rebooted_for_a_short_count()
+    has(s, "node-0", 0)  # its plugin comes up
+    pass_time(s, 1 * MINUTES, cloud, step=5)
+    has(s, "node-0", 8)
+    pass_time(s, 5 * MINUTES, cloud, step=5)
+    assert (calls(s), phase(s)) == ([("reboot", "m-0")], Phase.RECOVERED)
+    judge(s)
+
+
+def test_a_leader_that_comes_after_the_boot_calls_a_short_node_no_proof_either() -> None:
+    s, cloud = rebooted_for_a_short_count()
+    another_leader(s)
+    pass_time(s, 10 * MINUTES, cloud, step=10)
+    assert (calls(s), phase(s)) == ([("reboot", "m-0")], Phase.PROVING)
+
+
+def test_a_well_node_that_boots_is_not_told_of_while_its_devices_come_up() -> None:
+    s, cloud = machines(8, 8, 8, 8, 8, 8)
+    has(s, "node-0", 0)
+    boot(s, "node-0")
+    pass_time(s, 15 * MINUTES, cloud, step=10)
+    assert s.record("node-0") is None
+    has(s, "node-0", 8)
+    pass_time(s, 15 * MINUTES, cloud, step=10)
     assert (calls(s), s.record("node-0")) == ([], None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from recovery.decide.probation import EARLY_FOR
 from recovery.model import Reading
 from recovery.signals.device_counts import AFTER_A_BOOT, LASTS, Look, Norm, Norms, State, observe, short
 from tests.builders.times import MINUTE, NOW, SECOND
@@ -174,3 +175,7 @@ def test_what_is_unknown_is_so_since_it_was_first() -> None:
     again = w.sees(7)
     assert again.unknown_since == {"DeviceCount": again.at}
     assert w.sees(7, times=10).unknown_since == {}
+
+
+def test_a_proof_waits_until_a_wrong_count_is_stated() -> None:
+    assert max(LASTS.values()) + AFTER_A_BOOT <= EARLY_FOR
