@@ -98,14 +98,16 @@ class KubeletSource(OwnNodeSource):
         return frozenset({(READY, ""), *((READY, r) for r in self._held)})
 
     def _back(self, seen: Seen) -> Reading:
-        """Ready again. Until it has been for a while, what was wrong is not known to be over."""
+        """Ready, or again. Until it has been for a while, what was wrong is not known to be over: here, or in
+        the process before this one."""
         self._ready_since = self._ready_since or seen.at
         self._unheard_since = None
         listed = self._listed()
-        if self._held and seen.at - self._ready_since < BACK_FOR:
-            why = f"{READY} is True again, which counts once it has been for a minute"
+        if seen.at - self._ready_since < BACK_FOR:
+            why = {READY: f"{READY} is True, which counts once it has been for a minute"}
+            if not self._held:
+                return Reading(SOURCE, seen.at, unconfirmed=why, listed=listed)
             since = {READY: self._ready_since}
-            held = tuple(self._held.values())
-            return Reading(SOURCE, seen.at, held, {READY: why}, since, listed=listed)
+            return Reading(SOURCE, seen.at, tuple(self._held.values()), why, since, listed=listed)
         self._held = {}
         return Reading(SOURCE, seen.at, cleared=frozenset({(READY, "*")}), listed=listed)

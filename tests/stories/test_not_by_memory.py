@@ -24,6 +24,7 @@ from tests.stories.scenes import (
     pause,
     phase,
     plugin_page,
+    ready,
     record_sentences,
     remove_pod,
     resume,
@@ -252,3 +253,28 @@ def test_a_sidecar_that_is_started_anew_waits_for_the_word_of_a_plugin_that_has_
     s.pages["node-0"].body = plugin_page(bad=True, count=0)
     s.run(60, step=5)
     assert calls(s) == [("replace", "m-0")]
+
+
+@pytest.mark.parametrize("stays", [False, True], ids=["it is not Ready again", "it stays Ready"])
+def test_a_new_leader_knows_no_better_than_the_last_one_that_a_node_is_back(stays: bool) -> None:
+    s = Stage(policy("{type: Ready}"))
+    s.nodes(6)
+    s.fleet()
+    s.run(5)
+    cloud = Group(s)
+    pause(s)
+    ready(s, "node-0", "False")
+    pass_time(s, 60, cloud, step=5)
+    assert phase(s) is Phase.WAITING
+    ready(s, "node-0", "True")
+    s.run(2)
+    another_leader(s)
+    resume(s)
+    s.run(30, step=2)
+    assert (calls(s), phase(s)) == ([], Phase.WAITING)
+    assert "counts once it has been for a minute" in why(s)
+    if not stays:
+        ready(s, "node-0", "False")
+    to_the_end(s, cloud)
+    after = ([], Phase.WITHDRAWN) if stays else ([("replace", "m-0")], Phase.RECOVERED)
+    assert (calls(s), phase(s)) == after

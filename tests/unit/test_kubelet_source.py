@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from recovery.model import Condition
+from recovery.quick import replace
 from recovery.signals.kubelet import KubeletSource
 from recovery.signals.own_node import Seen
 from tests.builders.nodes import node
@@ -23,6 +24,17 @@ def test_what_a_dead_machine_left_behind_says_nothing_of_the_next_one_of_its_nam
     looks = iter([Seen(dead, NOW, 2 * MINUTE), Seen(well, NOW + timedelta(seconds=2), 2 * MINUTE)])
     source = KubeletSource(lambda _: next(looks))
     assert [len(source.poll("").problems) for _ in range(2)] == [1, held]
+
+
+def test_who_comes_later_takes_nothing_back_until_the_node_was_ready_for_a_minute() -> None:
+    """And holds nothing else up: what is good and too new is not unknown."""
+    well = node(stated=(Condition("Ready", "True", "KubeletReady", transition=NOW),))
+    looks = iter([Seen(replace(well), NOW + timedelta(seconds=s), 2 * MINUTE) for s in (0, 59, 60)])
+    source = KubeletSource(lambda _: next(looks))
+    read = [source.poll("") for _ in range(3)]
+    assert [r.took_back("Ready", "KubeletNotReady") for r in read] == [False, False, True]
+    assert ["Ready" in r.unconfirmed for r in read] == [True, True, False]
+    assert all(not r.unknown and not r.silent for r in read)
 
 
 @pytest.mark.parametrize(("status", "since"), [("False", NOW), ("Unknown", NOW - 60 * MINUTE)])
