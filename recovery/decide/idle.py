@@ -65,6 +65,7 @@ from recovery.decide.gone import free_place, seen_or_gone
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.latch import held, noted, over
 from recovery.decide.lifecycle import Event, move
+from recovery.decide.marks import found_on
 from recovery.decide.retention import counts_on, expired, nothing_wrong, still_counts
 from recovery.decide.room import MOST_FAULTS, kept
 from recovery.decide.situation import Situation
@@ -195,6 +196,10 @@ def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
             return still_handed_over(s, r)
         why = f"{r.node} was registered again by the same machine: it stays out of service"
         return marked_anew(s, r, why)
+    if s.node is not None and not r.marks and (there := found_on(s.node)):
+        # A crash kept them off the record, and a peer, who handed the node over, may not write them there.
+        why = f"{r.node} has our marks, which were not on its record"
+        return act(WriteRecord(replace(r, marks=there)), why)
     if by_hand := given_back_by_hand(s, r):
         return by_hand
     if s.node is not None and (gone := tuple(t for t in r.marks.taints if t not in s.node.our_taints)):

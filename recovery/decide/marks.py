@@ -35,6 +35,13 @@ def marked(node: NodeView) -> bool:
     return node.has_taint(TAINT) or cordoned or out_of_service(node) or TAINTED in node.annotations
 
 
+def found_on(node: NodeView) -> Marks:
+    """The marks of ours that ``node`` has, whatever its record says."""
+    tainted = node.has_taint(TAINT)
+    cordoned = tainted and node.unschedulable and node.annotations.get(CORDONED_BY) == OWNER_OF_MARKS
+    return Marks(cordoned, tainted, out_of_service(node), node.our_taints)
+
+
 def undone(node: NodeView, marks: Marks) -> str | None:
     """A sentence: which of our ``marks`` somebody took off ``node``, and what to do about it; or None."""
     if marks.cordoned and not node.unschedulable:

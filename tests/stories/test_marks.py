@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from recovery_testkit.stage import Stage
+from recovery_testkit.stage import Stage, npd_page
 
 from recovery.catalog import claims
 from recovery.errors import Retry
-from recovery.model import Phase
+from recovery.model import Marks, Phase
 from tests.builders.faults import DMA
 from tests.builders.policies import policy_file
+from tests.stories.scenery import judge
 from tests.stories.scenes import (
     ALL_MARKS,
     NO_MARKS,
@@ -20,6 +22,7 @@ from tests.stories.scenes import (
     PLUGIN,
     REBOOTS,
     TAINT,
+    boot,
     calls,
     cast,
     dies_once_it_has_marked,
@@ -29,6 +32,7 @@ from tests.stories.scenes import (
     patch_node,
     phase,
     plugin_page,
+    ready,
     rebooted_and_proved,
     remove_pod,
     stubborn_pod,
@@ -289,3 +293,40 @@ def test_a_person_who_uncordons_while_a_call_is_put_off_holds_it_as_ever() -> No
     assert calls(s) == turned_away
     assert not s.node("node-0")["spec"].get("unschedulable")
     assert "somebody uncordoned node-0" in s.actors["agent of node-0"].sentences[-1]
+
+
+def handed_over_by_another() -> Stage:
+    """The agent of node-0 died right after it had marked the Node, and another one handed the node over."""
+    s = cast(REBOOTS, agents=2)
+    s.concluder()
+    dies_once_it_has_marked(s)
+    s.fault("node-0")
+    s.run(5)
+    assert (s.actors["agent of node-0"].alive, the_record(s).marks) == (False, Marks())
+    ready(s, "node-0", "Unknown")
+    s.run(1800, step=5)
+    assert (phase(s), marked(s)) == (Phase.HANDED_OVER, ALL_MARKS)
+    ready(s, "node-0", "True")
+    return s
+
+
+def boots_well(s: Stage) -> None:
+    boot(s, "node-0")
+    s.pages["node-0"].body = npd_page()
+
+
+def shows_another_fault(s: Stage) -> None:
+    s.fault("node-0", "DMA_ERROR", "HBM_UNCORRECTABLE_ERROR")
+
+
+@pytest.mark.parametrize("then", [boots_well, shows_another_fault])
+def test_marks_that_a_crash_kept_off_the_record_keep_the_node_in_a_persons_hands(
+    then: Callable[[Stage], None],
+) -> None:
+    s = handed_over_by_another()
+    then(s)
+    new_process(s, "node-0")
+    s.run(200)
+    assert (phase(s), marked(s), calls(s)) == (Phase.HANDED_OVER, ALL_MARKS, [])
+    assert the_record(s).marks == Marks(cordoned=True, tainted=True)
+    judge(s, faulty=["node-0"])

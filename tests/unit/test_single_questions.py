@@ -10,7 +10,7 @@ import pytest
 from recovery.decide import brakes
 from recovery.decide.assessment import assess
 from recovery.decide.decision import SELDOM, Cancel, Decision, OutOfService, WriteRecord
-from recovery.decide.idle import same_boot
+from recovery.decide.idle import in_a_persons_hands, same_boot
 from recovery.decide.marks import mark_patch, marked
 from recovery.decide.orphan import conclude
 from recovery.decide.own_node import decide
@@ -44,6 +44,7 @@ from recovery.model import (
     Rung,
     Running,
     Step,
+    Taint,
     Then,
     Validation,
     ValidationRun,
@@ -338,6 +339,32 @@ def test_what_brought_it_back_is_in_the_outcome(asked: Any, action: str) -> None
 )
 def test_each_mark_of_ours_is_one_and_no_mark_of_others(found: Any, ours: bool) -> None:
     assert marked(found) is ours
+
+
+@pytest.mark.parametrize(
+    ("there", "ours"),
+    [
+        ({"unschedulable": True, "taints": (OUR_TAINT,)}, Marks(tainted=True)),
+        (
+            {"unschedulable": True, "taints": (OUR_TAINT,), "annotations": {CORDONED_BY: "node-recovery"}},
+            Marks(cordoned=True, tainted=True),
+        ),
+        ({"annotations": {OUT_OF_SERVICE_BY: "node-recovery"}}, Marks(out_of_service=True)),
+        (
+            {
+                "taints": (("a", "", "NoSchedule"), ("b", "", "NoSchedule")),
+                "annotations": {TAINTED: "a:NoSchedule"},
+            },
+            Marks(taints=(Taint("a", "", "NoSchedule"),)),
+        ),
+    ],
+)
+def test_the_marks_of_a_node_that_a_person_has_are_put_on_its_record(
+    there: dict[str, Any], ours: Marks
+) -> None:
+    r = record(Phase.HANDED_OVER)
+    s = situation(node=node(**there), record=r, gate=gate(open=()))
+    assert in_a_persons_hands(s, assess(s), r).effect == WriteRecord(replace(r, marks=ours))
 
 
 def test_a_foreign_cordon_is_left_without_our_annotation() -> None:
