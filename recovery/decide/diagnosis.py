@@ -350,7 +350,8 @@ def unreadable(s: Situation, fault: Fault) -> str | None:
         return None
     reading = s.reading_of(fault.source)
     if reading is None:
-        return f"{fault.source} has not been read"
+        none = "is none of the sources that are read now" if read_no_more(s, fault) else "has not been read"
+        return f"{fault.source} {none}"
     said = [reading.unknown, reading.silent, *([] if fault.latched else [reading.unconfirmed])]
     return next((why for by in said for key in ("*", fault.type) if (why := by.get(key))), None)
 
@@ -385,6 +386,12 @@ def unheard(readings: tuple[Reading, ...], missed: Mapping[Fault, datetime]) -> 
             for r in readings
         )
     return readings
+
+
+def read_no_more(s: Situation, fault: Fault) -> bool:
+    """Whether the fault's source is not read since the policy was changed: nothing more will be known of it.
+    What is read has a reading in each cycle, and be it that nothing is known."""
+    return bool(s.readings) and s.reading_of(fault.source) is None
 
 
 def healthy(s: Situation) -> str:

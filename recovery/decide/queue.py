@@ -32,6 +32,7 @@ from recovery.decide.diagnosis import (
     Diagnosis,
     as_treated,
     name,
+    read_no_more,
     rule_of,
     taken_back,
     tolerated,
@@ -76,8 +77,8 @@ def suspect(s: Situation, a: Assessment, r: Record) -> Decision:
 
 
 def _unknown_by_now(s: Situation, a: Assessment, r: Record, d: Diagnosis, blind: str) -> Decision | None:
-    """Hand over what nothing is known of for so long that this is a fault of its own."""
-    if not any(x.fault.type == SIGNAL_UNKNOWN for x in a.found):
+    """Hand over what nothing is known of for so long that this is a fault of its own, or never will be."""
+    if not any(x.fault.type == SIGNAL_UNKNOWN for x in a.found) and not read_no_more(s, d.fault):
         return None
     why = f"{name(d.fault)} was seen, and nothing is known of it since: {blind}"
     return hand_over(s, r, why, plain=True)
@@ -272,7 +273,9 @@ def _blind_by_now(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if not blind:
         return None
     waits = hold(f"{_subject(s, r)}: {blind}", _look_again(s, a, r), "unreadable")
-    return _unknown_by_now(s, a, r, treated[0], blind) or waits
+    left = (x for x in treated if not has_ended(x.fault, s))
+    d = min(left, key=lambda x: read_no_more(s, x.fault))  # as long as one may be heard of, it is waited for
+    return _unknown_by_now(s, a, r, d, blind) or waits
 
 
 def _no_second_witness(s: Situation, a: Assessment, r: Record) -> Decision | None:

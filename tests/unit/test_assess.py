@@ -295,6 +295,7 @@ UNREADABLE: dict[str, tuple[tuple[Reading, ...], str | None]] = {
     "its type": ((reading(unknown={"NeuronHealth": "it vanished"}),), "it vanished"),
     "another type": ((reading(unknown={"GpuXid": "it vanished"}),), None),
     "never read": ((), "npd has not been read"),
+    "read no more": ((Reading("conditions", NOW),), "npd is none of the sources that are read now"),
 }
 
 
