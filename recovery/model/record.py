@@ -213,12 +213,13 @@ class Holding:
 class Progress:
     """What this recovery has done so far. Decisions go by this and never by the history, which is for people.
 
-    ``submitted``: the attempts whose call was made, or may have been. ``tries``: calls of the current step
-    that had no effect. ``boots``: boot IDs of unexpected boots. ``called_off``: the attempt whose call was
-    cancelled. ``step_since``: when the current step became the current one. ``proving_since``: when the proof
-    began, however often probation began again. ``retry_at``: when a call that was put off may be made again.
-    ``left``: calls that this recovery went on without, and that may still be carried out. ``taken_back``: the
-    attempts of which a read has proved that they never will be. ``taking_back``: since when that is tried.
+    ``submitted``: the attempts whose call was made, or may have been, but not those that had no effect.
+    ``tries``: calls of the current step that had none. ``boots``: boot IDs of unexpected boots.
+    ``called_off``: the attempt whose call was cancelled. ``step_since``: when the current step became the
+    current one. ``proving_since``: when the proof began, however often probation began again. ``retry_at``:
+    when a call that was put off may be made again. ``left``: calls that this recovery went on without, and
+    that may still be carried out. ``taken_back``: the attempts of which a read has proved that they never
+    will be. ``taking_back``: since when that is tried.
 
     ``held``, ``holding`` and ``accounted`` belong to ``decide.tried``: what has held the current step and for
     how long, what holds it now, and up to when time is accounted for.
