@@ -24,7 +24,14 @@ from recovery.decide.decision import (
     leave,
     wait,
 )
-from recovery.decide.endings import call_over, close, hand_over, moved_to_rung
+from recovery.decide.endings import (
+    call_over,
+    close,
+    close_excluded,
+    hand_over,
+    has_our_marks,
+    moved_to_rung,
+)
 from recovery.decide.given_back import wanted_back
 from recovery.decide.gone import free_place
 from recovery.decide.history import HistoryEvent, note
@@ -113,6 +120,22 @@ def _not_its_node(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return act(WriteRecord(close(r, s.now, Event.OTHER_MACHINE, why)), why, Report(EventReason.SUPERSEDED))
 
 
+def _excluded(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """An exclusion ends the recovery. Marks are the node's own agent's to take off: without it, after
+    ``PATIENCE``, a person has the node, so that somebody knows of them, and its slot is free."""
+    reason = brakes.excluded(s)
+    if reason is None:
+        return None
+    if not r.marks and not has_our_marks(s):
+        return close_excluded(s, r, reason)
+    gone = tried.gone_for(s, r)
+    if gone < PATIENCE:
+        left = f"who looked after {r.node} has another {span(PATIENCE - gone)} to come back"
+        return wait(f"{reason}; {left} and take its marks off", key="patience", held=Cause.AGENT)
+    why = f"{reason}, but nobody has looked after {r.node} for {span(gone)}, so our marks are on it still"
+    return replace(hand_over(s, r, why), held=Cause.AGENT)
+
+
 def gone_too_long(s: Situation, r: Record) -> Decision:
     """Wait for the node's own agent to come back. After ``PATIENCE``, or the step's deadline, hand over."""
     allowed = max(PATIENCE, r.step.within if r.step and r.rung_since else PATIENCE)
@@ -172,6 +195,7 @@ QUESTIONS = (
     stuck_pods,
     _call_in_flight,
     _not_its_node,
+    _excluded,
     _out_of_band,
 )
 """Asked of an open record, in this order; the first answer counts. Without one, ``gone_too_long`` decides."""

@@ -10,7 +10,18 @@ import pytest
 from recovery.decide.decision import WriteRecord
 from recovery.decide.orphan import PATIENCE, conclude
 from recovery.decide.situation import Lease, Role, Situation
-from recovery.model import EXCLUDE, Attempt, Cause, Census, IntentState, Pause, Phase, Progress, Running
+from recovery.model import (
+    EXCLUDE,
+    Attempt,
+    Cause,
+    Census,
+    IntentState,
+    Marks,
+    Pause,
+    Phase,
+    Progress,
+    Running,
+)
 from tests.builders.faults import DMA
 from tests.builders.gates import gate, slot
 from tests.builders.nodes import MACHINE, node
@@ -126,7 +137,6 @@ ROWS: dict[str, Row] = {
 
 HELD: dict[Cause, dict[str, Any]] = {
     Cause.PAUSE: {"gate": gate(slots=(slot(),), pause=Pause("ada", "a drill", None))},
-    Cause.EXCLUDED: {"node": node(labels={EXCLUDE: "true"})},
     Cause.CLAIM: {"forbidden": "Karpenter is at work"},
     Cause.BRAKE: {"census": Census(NOW, 4, ("n-1", "n-2", "n-3"), total=3)},
 }
@@ -136,6 +146,17 @@ HELD: dict[Cause, dict[str, Any]] = {
 def test_what_holds_a_recovery_is_not_time_in_which_its_agent_could_come_back(cause: Cause) -> None:
     d = conclude(left(owner_gone_for=PATIENCE, **HELD[cause]))
     assert (d.effect, d.key, d.held) == (None, "patience", cause)
+
+
+def test_an_exclusion_ends_the_recovery_of_an_agent_that_was_waited_for_in_vain() -> None:
+    marked = record(Phase.RECOVERING, marks=Marks(cordoned=True, tainted=True))
+    excluded = left(record=marked, node=node(labels={EXCLUDE: "true"}), owner_gone_for=PATIENCE - SECOND)
+    d = conclude(excluded)
+    assert (d.effect, d.key, d.held) == (None, "patience", Cause.AGENT)
+    d = conclude(replace(excluded, owner_gone_for=PATIENCE))
+    assert isinstance(d.effect, WriteRecord)
+    assert d.effect.record.phase is Phase.HANDED_OVER
+    assert d.reason.endswith("so our marks are on it still")
 
 
 @pytest.mark.parametrize("row", ROWS)
