@@ -62,6 +62,8 @@ def decide(s: Situation, a: Assessment | None = None) -> Decision:
         return hold(why, REPEAT, "undecodable")
     if not s.on:
         return observe_only(s, a)
+    if s.vanished and s.afar and records_on_gate(s):
+        return lost(s)  # an agent on the node leaves that to its peers, and the controller has none
     if s.vanished:
         why = "somebody deleted this node's record: nothing more is done until node-recovery is restarted"
         return hold(why, REPEAT, "vanished")
