@@ -32,7 +32,7 @@ from recovery.decide.diagnosis import (
     tolerated,
     why_reported,
 )
-from recovery.decide.endings import LONGEST_PROOF, RESET, end, hand_over, moved_to_rung
+from recovery.decide.endings import LONGEST_PROOF, RESET, end, hand_over, has_our_marks, moved_to_rung
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.in_flight import replaced_by
 from recovery.decide.lifecycle import Event, move
@@ -402,8 +402,11 @@ def fault_returned(s: Situation, a: Assessment, r: Record, why: str, no_more: st
         return hand_over(s, r, no_more)
     if used and r.rung + 1 >= len(r.ladder):
         return hand_over(s, r, f"{why}, and the remedy has no further step")
-    event = Event.RETURNED if a.slot else Event.REQUEUED
-    if not r.ladder or not (used or a.slot or r.rung or r.progress.acted):
+    # A node that is out goes on, though its slot is not seen: the gate cannot be read, or somebody edited it.
+    # In the queue it would pass for one to which nothing was done.
+    out = used or bool(a.slot) or r.progress.acted or bool(r.marks) or has_our_marks(s)
+    event = Event.RETURNED if out else Event.REQUEUED
+    if not r.ladder or not (out or r.rung):
         event = Event.SUSPECTED  # nothing was begun: what is there now is tolerated as its own rule says
         r = replace(r, ladder=())
     noted = note(r, s.now, HistoryEvent.RETURNED, why)

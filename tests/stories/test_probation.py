@@ -7,7 +7,8 @@ from pathlib import Path
 from recovery_testkit.stage import Stage, npd_page
 
 from recovery.model import Phase
-from tests.stories.scenery import pass_time, reboot, records
+from tests.builders.policies import policy_file
+from tests.stories.scenery import change_gate, pass_time, reboot, records, slots
 from tests.stories.scenes import REBOOTS, boot, calls, cast, messages, phase, plugin_page, the_record
 from tests.stories.test_conditions import writes
 
@@ -155,3 +156,62 @@ def test_a_fault_whose_own_rule_asks_a_witness_has_no_machine_replaced_unasked()
 def test_a_fault_whose_own_rule_replaces_has_the_recovery_go_on() -> None:
     s = another_in_probation(b"0s", REPLACE, 60)
     assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
+
+
+ONE_OUT = policy_file(
+    "{do: reboot, within: 10m}, {do: replace, within: 30m}",
+    match="type: GpuNvlink",
+    limits="cooldown: 0s, budget: 1",
+)
+
+
+def rebooted(policy: bytes = ONE_OUT) -> Stage:
+    s = cast(policy, plugin=True)
+    s.pages["node-0"].body = plugin_page(True, 1)
+    s.run(8)
+    boot(s, "node-0")
+    s.pages["node-0"].body = plugin_page(False, 0)
+    s.run(20)
+    assert (calls(s), phase(s)) == ([("reboot", "m-0")], Phase.PROVING)
+    return s
+
+
+def gate_is_of_version(s: Stage, version: int) -> None:
+    change_gate(s, lambda gate: gate["status"].update(version=version))
+
+
+def test_a_fault_that_is_back_while_the_gate_cannot_be_read_is_no_second_start() -> None:
+    s = rebooted()
+    gate_is_of_version(s, 99)
+    s.run(5)
+    s.pages["node-0"].body = plugin_page(True, 1)
+    s.run(10)
+    assert (phase(s), calls(s)) == (Phase.RECOVERING, [("reboot", "m-0")])
+    gate_is_of_version(s, 2)
+    pass_time(s, 60, until=lambda: len(calls(s)) > 1)
+    assert (calls(s)[1:], len(the_record(s).starts)) == ([("replace", "m-0")], 1)
+
+
+def test_one_that_is_taken_back_meanwhile_leaves_a_machine_that_was_rebooted_to_be_proved() -> None:
+    s = rebooted()
+    gate_is_of_version(s, 99)
+    s.run(5)
+    s.pages["node-0"].body = plugin_page(True, 1)
+    s.run(5)
+    s.pages["node-0"].body = plugin_page(False, 1)
+    s.run(10)
+    gate_is_of_version(s, 2)
+    s.run(60)
+    assert phase(s) is Phase.PROVING
+    s.run(120)
+    assert (phase(s), slots(s)) == (Phase.RECOVERED, [])
+
+
+def test_one_that_is_back_as_somebody_takes_its_slot_off_has_it_again_before_another_starts() -> None:
+    s = rebooted()
+    s.pages["node-1"].body = plugin_page(True, 1)
+    s.run(10)
+    change_gate(s, lambda gate: gate["status"].update(slots=[]))
+    s.pages["node-0"].body = plugin_page(True, 1)
+    s.run(60)
+    assert (calls(s), slots(s)) == ([("reboot", "m-0"), ("replace", "m-0")], ["node-0"])

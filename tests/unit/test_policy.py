@@ -969,8 +969,14 @@ PROVING: dict[str, Row] = {
         "recovering",
         f"{DMA} came back in probation",
     ),
-    "fault back, no slot": (
+    "fault back, its slot is not seen": (
         situation(record=proving()),
+        "act WriteRecord",
+        "recovering",
+        f"{DMA} came back in probation",
+    ),
+    "fault back, no slot, and nothing was done": (
+        situation(record=proving(rung=1, intent=None, progress=Progress(), marks=Marks())),
         "act WriteRecord",
         "waiting",
         f"{DMA} came back in probation",
