@@ -11,7 +11,7 @@ from recovery.decide import brakes, budget
 from recovery.decide.acknowledged import forgotten
 from recovery.decide.assessment import Assessment
 from recovery.decide.budget import kept_labels, line_of, noted_rule, noted_scopes, scopes_of
-from recovery.decide.claims import claimed_twice
+from recovery.decide.claims import claimed_twice, same_machine
 from recovery.decide.decision import (
     POLLED,
     SELDOM,
@@ -324,6 +324,17 @@ def _brake_and_turn(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return wait(f"{_subject(s, r)}: {turn}", min(brakes.STAGGER * places, SELDOM), "turn")
 
 
+def _under_another_name(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """The machine registered under another name while its recovery under the first one goes on: what that has
+    asked for may still come, and is not asked for once more."""
+    others = s.gate.slots if s.gate is not None else ()
+    slot = next((x for x in others if x.node != r.node and same_machine(x.machine, r.machine.id)), None)
+    if slot is None:
+        return None
+    why = f"{slot.node}, whose recovery has not ended, is the same machine, {r.machine.id}"
+    return hold(f"{_subject(s, r)}: {why}", SELDOM, "one-machine")
+
+
 def joined_at(s: Situation, r: Record) -> datetime:
     """Since when others can see that this record waits."""
     line = line_of(s.gate, r.uid)
@@ -339,6 +350,7 @@ HELD = (
     _no_second_witness,
     _provider_or_settling,
     _brake_and_turn,
+    _under_another_name,
 )
 """What holds a record, in the queue or before it."""
 QUEUE = (

@@ -436,6 +436,24 @@ WAITING: dict[str, Row] = {
         "turn",
         f"{DMA}: waiting: node-1 is ahead in the queue",
     ),
+    "its machine is out by another name": (
+        situation(
+            gate=gate(slots=(replace(slot("node-9", "r9"), machine="M-0"),)),
+            policy=policy(limits="{budget: 2, budgetPer: {}}"),
+        ),
+        "hold",
+        "one-machine",
+        f"{DMA}: waiting: node-9, whose recovery has not ended, is the same machine, m-0",
+    ),
+    "another machine is out": (
+        situation(
+            gate=gate(slots=(replace(slot("node-9", "r9"), machine="m-9"),)),
+            policy=policy(limits="{budget: 2, budgetPer: {}}"),
+        ),
+        "act TakeSlot",
+        "TakeSlot",
+        f"{DMA}: a slot",
+    ),
     "behind another who does not move": (
         situation(gate=gate(open=(Line("node-1", "r1", NOW - HOUR), *gate().open)), turn_waited=MINUTE),
         "act TakeSlot",
