@@ -54,7 +54,7 @@ def dealt_with(fault: Fault, s: Situation) -> bool:
     stated = bool(known) and stated_now(fault, s)
     if any(same(old, fault, stated) for old in known):
         return True
-    return _in_short(fault, r) or late_witness(fault, r)
+    return _in_short(fault, r) or bool(late_witness(fault, s))
 
 
 def not_dealt_with(p: Problem, s: Situation) -> Problem:
@@ -90,17 +90,18 @@ def _handed_over(r: Record, key: Key) -> bool:
     return r.phase is Phase.HANDED_OVER and any(f.key == key for f in r.faults)
 
 
-def late_witness(fault: Fault, r: Record) -> bool:
-    """Whether another source stated the same, and that was dealt with: this one is only late to say so.
+def late_witness(fault: Fault, s: Situation) -> tuple[Fault, ...]:
+    """What other sources stated with the same words, and was dealt with: ``fault`` is only late to say so.
 
     Once it is remembered itself, what it states anew is a new fault.
     """
-    about = [old for old in r.acknowledged if _same_words(old, fault)]
-    if not about or any(old.source == fault.source for old in about):
-        return False
+    r = s.record
+    about = [old for old in r.acknowledged if _same_words(old, fault)] if r is not None else []
+    if r is None or not about or any(old.source == fault.source for old in about):
+        return ()
     if _in_short(fault, r):
-        return False  # remembered in full again, it would put another one out, for ever
-    return any(old.machine == fault.machine and fault.kind is old.kind is Kind.LEVEL for old in about)
+        return ()  # remembered in full again, it would put another one out, for ever
+    return tuple(f for f in about if f.machine == fault.machine and fault.kind is f.kind is Kind.LEVEL)
 
 
 def awaits_word(r: Record, boot: str) -> bool:

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from recovery.catalog import lookup
-from recovery.decide.acknowledged import dealt_with, not_dealt_with
+from recovery.decide.acknowledged import dealt_with, late_witness, not_dealt_with
 from recovery.decide.boot import put_before
 from recovery.decide.drill import is_to_be_watched
 from recovery.decide.selector import selects
@@ -148,10 +148,20 @@ def diagnose(s: Situation) -> tuple[Diagnosis, ...]:
         faults.setdefault(p.key, fault_of(p, s))
     for fault in silent_sources(s):
         faults.setdefault(fault.key, fault)
-    present = [f for f in faults.values() if not dealt_with(f, s)]
+    present = [f for f in faults.values() if not settled(f, s)]
     first = first_stated(present)
     found = [replace(diagnosed(f, s, edges.get(f.key)), since=first.get(f.type)) for f in present]
     return tuple(sorted(found, key=lambda d: (not d.treat, d.rank, d.fault.since)))
+
+
+def settled(fault: Fault, s: Situation) -> bool:
+    """Whether nothing more is to be done about it: it was dealt with, or is a late word of what was.
+
+    Each is matched by itself: a source that a rule treats is not late for what was only reported of another.
+    """
+    late = late_witness(fault, s)
+    reported = bool(late) and all(f.treated is False for f in late)
+    return dealt_with(fault, s) and not (reported and diagnosed(fault, s).treat)
 
 
 def first_stated(faults: Iterable[Fault]) -> dict[str, datetime]:

@@ -13,7 +13,6 @@ from recovery.decide.acknowledged import (
     as_released,
     brought_up_to_date,
     closed_at,
-    dealt_with,
     full,
     late_witness,
     remembered,
@@ -48,6 +47,7 @@ from recovery.decide.diagnosis import (
     healthy,
     name,
     of_a_boot_before,
+    settled,
     taken_back,
     told_apart,
 )
@@ -122,7 +122,7 @@ def forget_cleared(s: Situation, r: Record) -> Decision | None:
     if more := released_with(s, r):
         why = f"{len(more)} more faults were there when the node was released: they start nothing either"
         return act(WriteRecord(remembered(r, more)), why)
-    if late := late_witnesses(s, r):
+    if late := late_witnesses(s):
         names = ", ".join(f"{name(f)} by {f.source}" for f in late)
         return act(
             WriteRecord(remembered(r, late)), f"{names}: it was dealt with, as another source stated it"
@@ -146,11 +146,12 @@ def _has_ended(f: Fault, s: Situation) -> bool:
     return over(f, diagnosed(f, s).rule, s) if f.handed_over else cleared(f, s)
 
 
-def late_witnesses(s: Situation, r: Record) -> tuple[Fault, ...]:
+def late_witnesses(s: Situation) -> tuple[Fault, ...]:
     """What a second source states of faults that were dealt with. It is remembered: its next word is news."""
     every = (p for x in s.readings for p in x.problems if p.kind is Kind.LEVEL)
     shown = (p for p in every if not of_a_boot_before(p, s))
-    return tuple(f for p in shown if late_witness(f := fault_of(p, s), r))
+    late = (f for p in shown if late_witness(f := fault_of(p, s), s) and settled(f, s))
+    return tuple(as_treated(diagnosed(f, s)) for f in late)
 
 
 def of_a_deleted_record(s: Situation, r: Record) -> tuple[Fault, ...]:
@@ -172,7 +173,7 @@ def released_with(s: Situation, r: Record) -> tuple[Fault, ...]:
         return ()
     shown = [p for x in s.readings for p in x.problems if p.kind is Kind.LEVEL and p.since <= closed_at(s, r)]
     faults = (fault_of(p, s) for p in shown)
-    return tuple(f for f in faults if not dealt_with(f, s))
+    return tuple(f for f in faults if not settled(f, s))
 
 
 def same_boot(s: Situation, r: Record) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from recovery.catalog import Default, default_for, lookup
-from recovery.decide.acknowledged import dealt_with, stated_now
+from recovery.decide.acknowledged import stated_now
 from recovery.decide.diagnosis import (
     SIGNAL_UNKNOWN,
     Diagnosis,
@@ -19,6 +19,7 @@ from recovery.decide.diagnosis import (
     diagnosed,
     fault_of,
     of_a_boot_before,
+    settled,
     unreadable,
     was_treated,
 )
@@ -148,7 +149,7 @@ def unsaid(p: Problem, s: Situation) -> bool:
         return False
     if s.record is not None and s.record.phase.open and any(f.key == p.key for f in s.record.faults):
         return False
-    return not dealt_with(fault, s) and not over(fault, diagnosed(fault, s).rule, s)
+    return not settled(fault, s) and not over(fault, diagnosed(fault, s).rule, s)
 
 
 # ---------------------------------------------------------------- for people

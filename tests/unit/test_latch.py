@@ -201,18 +201,18 @@ def test_what_its_source_took_back_is_new_though_another_source_was_dealt_with()
     shown = (reading(page), reading(replace(page, source="conditions"), source="conditions"))
     stated = situation(record=r, readings=shown)
     assert [dealt_with(f, stated) for f in (XID, condition)] == [False, True]
-    assert not late_witness(XID, r)
+    assert not late_witness(XID, situation(record=r))
     assert forgotten(r, r.acknowledged).acknowledged == ()
     withdrawn = close(replace(r, phase=Phase.WAITING, faults=(XID,)), NOW, Event.CLEARED, "so")
-    assert not late_witness(XID, withdrawn)
+    assert not late_witness(XID, situation(record=withdrawn))
 
 
 def test_a_second_witness_that_only_a_digest_remembers_is_not_late_again() -> None:
     """Remembered in full again, it would put the other one out, which would then be late: in each cycle."""
     page, condition = fault(), fault(source="conditions")
-    assert late_witness(condition, record(Phase.RELEASED, acknowledged=(page,)))
+    assert late_witness(condition, situation(record=record(Phase.RELEASED, acknowledged=(page,))))
     r = record(Phase.RELEASED, acknowledged=(page,), acknowledged_more=digest(condition))
-    assert not late_witness(condition, r)
+    assert not late_witness(condition, situation(record=r))
     assert dealt_with(condition, situation(record=r))
 
 

@@ -1,0 +1,73 @@
+"""A second source states what another has stated: is it only late to say so?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from recovery_testkit.clock import FakeClock
+from recovery_testkit.stage import Page, Stage
+
+from recovery.model import Phase
+from tests.builders.exporters import dcgm_page
+from tests.stories.loki_server import Server, serving, xid
+from tests.stories.scenery import pass_time
+from tests.stories.scenes import calls, cast, phase, sayings, the_record
+from tests.stories.test_conditions import writes
+from tests.stories.test_exporters import exporter, policy
+from tests.stories.test_fleet_loki import scene
+
+REPLACED = [("replace", "m-0")]
+
+
+def line(times: int) -> bytes:
+    """node-problem-detector's page, whose rule has found XID 79 in the kernel's log so many times."""
+    page = f'problem_counter{{reason="GpuXid79"}} {times}\nproblem_counter{{reason="GpuXid48"}} 0\n'
+    page += f'problem_gauge{{reason="GpuXid79",type="GpuXid"}} {min(times, 1)}\n'
+    return (page + 'problem_gauge{reason="GpuXid48",type="GpuXid"} 0\n').encode()
+
+
+def staged(match: str) -> tuple[Stage, Page]:
+    s = cast(policy(match), agents=0)
+    page = exporter(s, dcgm_page())
+    s.pages["node-0"].body = line(0)
+    s.agent("node-0")
+    s.run(60, step=5)
+    return s, page
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving(FakeClock()) as one:
+        yield one
+
+
+def test_a_rule_for_one_source_treats_what_another_was_only_reported_to_say() -> None:
+    s, page = staged("{source: dcgm, reason: GpuXid79}")
+    s.pages["node-0"].body = line(1)
+    s.run(3)
+    assert (phase(s), calls(s)) == (Phase.HANDED_OVER, [])
+    page.body = dcgm_page(xids={5: 79})
+    s.run(60)
+    assert calls(s) == REPLACED
+
+
+def test_a_rule_for_the_log_treats_its_lines_after_a_condition_that_no_rule_speaks_of(server: Server) -> None:
+    w = scene(server)
+    pass_time(w.s, 30, w.cloud)
+    writes(w.s, ("GpuXid", "True", "GpuXid79"))
+    pass_time(w.s, 60, w.cloud)
+    assert (phase(w.s), calls(w.s)) == (Phase.HANDED_OVER, [])
+    server.put(xid(79, 40.0), node="node-0")
+    pass_time(w.s, 60, w.cloud)
+    assert calls(w.s) == REPLACED
+
+
+def test_what_no_rule_treats_of_either_source_is_told_once() -> None:
+    s, page = staged("{source: dcgm, reason: GpuXid48}")
+    s.pages["node-0"].body = line(1)
+    s.run(3)
+    page.body = dcgm_page(xids={5: 79})
+    s.run(60)
+    assert (phase(s), calls(s), sayings(s, "FaultSeen")) == (Phase.HANDED_OVER, [], 1)
+    assert [f.treated for f in the_record(s).acknowledged] == [False, False]
