@@ -26,6 +26,8 @@ MOST_KEPT = 20
 MOST_DIGESTS = 200
 FOUND_SOON = timedelta(minutes=1)
 """An agent that is killed is back by then, and reads its node's page."""
+LATE = timedelta(hours=1)
+"""So much later a second source may say what was dealt with: the slowest detectors look once an hour."""
 SURE = 64
 WIDTH = 6
 """Characters of a digest: 36 bits."""
@@ -101,7 +103,22 @@ def late_witness(fault: Fault, s: Situation) -> tuple[Fault, ...]:
         return ()
     if _in_short(fault, r):
         return ()  # remembered in full again, it would put another one out, for ever
-    return tuple(f for f in about if f.machine == fault.machine and fault.kind is f.kind is Kind.LEVEL)
+    p = _problem(fault, s)
+    stated = p.stated if p is not None else None
+    same_kind = (f for f in about if f.machine == fault.machine and fault.kind is f.kind is Kind.LEVEL)
+    return tuple(f for f in same_kind if not _too_late(stated, f, r))
+
+
+def _too_late(stated: datetime | None, old: Fault, r: Record) -> bool:
+    """Whether what was ``stated`` then is of another event than ``old``: on another GPU, say.
+
+    What is as it is until its source takes it back is the same, whenever another source says so. And who
+    cannot tell when it was stated may have come late to what has been there all the time.
+    """
+    if stated is None or (by_plugin(old) and not old.cleared):
+        return False
+    known = r.phase_since if any(f.key == old.key for f in r.faults) else old.since
+    return stated - known > LATE
 
 
 def awaits_word(r: Record, boot: str) -> bool:

@@ -8,11 +8,12 @@ import pytest
 from recovery_testkit.clock import FakeClock
 from recovery_testkit.stage import Page, Stage
 
+from recovery.errors import Refused, Unreadable
 from recovery.model import Phase
 from tests.builders.exporters import dcgm_page
 from tests.stories.loki_server import Server, serving, xid
 from tests.stories.scenery import pass_time
-from tests.stories.scenes import calls, cast, phase, sayings, the_record
+from tests.stories.scenes import calls, cast, phase, release_by_command, sayings, the_record
 from tests.stories.test_conditions import writes
 from tests.stories.test_exporters import exporter, policy
 from tests.stories.test_fleet_loki import scene
@@ -71,3 +72,35 @@ def test_what_no_rule_treats_of_either_source_is_told_once() -> None:
     s.run(60)
     assert (phase(s), calls(s), sayings(s, "FaultSeen")) == (Phase.HANDED_OVER, [], 1)
     assert [f.treated for f in the_record(s).acknowledged] == [False, False]
+
+
+def released_of_the_kernels_line() -> tuple[Stage, Page]:
+    """The exporter's page could not be read as the kernel wrote its line, and a new one shows no past."""
+    s, page = staged("{type: GpuXid}")
+    s.provider.preflight_error = Refused("not allowed")
+    page.error = Unreadable("refused")
+    s.pages["node-0"].body = line(1)
+    s.run(60)
+    page.error = None
+    s.run(60, step=5)
+    assert phase(s) is Phase.HANDED_OVER
+    release_by_command(s)
+    s.run(60, step=5)
+    assert (phase(s), calls(s)) == (Phase.RELEASED, [])
+    return s, page
+
+
+def test_what_a_second_source_states_days_after_a_release_is_a_fault_of_its_own() -> None:
+    s, page = released_of_the_kernels_line()
+    s.run(2 * 86400, step=600)
+    page.body = dcgm_page(xids={5: 79})
+    s.run(120, step=5)
+    assert calls(s) == REPLACED
+
+
+def test_what_a_second_source_states_soon_after_a_release_is_what_was_released() -> None:
+    s, page = released_of_the_kernels_line()
+    s.run(1800, step=30)
+    page.body = dcgm_page(xids={5: 79})
+    s.run(120, step=5)
+    assert (phase(s), calls(s)) == (Phase.RELEASED, [])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -25,7 +25,7 @@ from recovery.decide.endings import close
 from recovery.decide.latch import hold_of, latch_of, over, what_ends
 from recovery.decide.lifecycle import Event
 from recovery.errors import SettingsError
-from recovery.model import Detector, Ends, Kind, Latch, Phase
+from recovery.model import Detector, Ends, Fault, Kind, Latch, Phase
 from recovery.signals import (
     autopilot,
     autopilot_gauge,
@@ -40,7 +40,7 @@ from tests.builders.faults import DMA, fault, problem, reading
 from tests.builders.policies import HEAD, policy
 from tests.builders.records import record
 from tests.builders.situations import situation
-from tests.builders.times import MINUTE, NOW
+from tests.builders.times import HOUR, MINUTE, NOW, SECOND
 
 XID = fault("GpuXidBad", type="GpuXid", latched=False)
 LINK = fault("IbDevBad", type="IbDev", latched=False)
@@ -214,6 +214,29 @@ def test_a_second_witness_that_only_a_digest_remembers_is_not_late_again() -> No
     r = record(Phase.RELEASED, acknowledged=(page,), acknowledged_more=digest(condition))
     assert not late_witness(condition, situation(record=r))
     assert dealt_with(condition, situation(record=r))
+
+
+@pytest.mark.parametrize(
+    ("old", "stated", "late"),
+    [
+        pytest.param(fault(), NOW + HOUR, True, id="within an hour"),
+        pytest.param(fault(), NOW + HOUR + SECOND, False, id="later"),
+        pytest.param(fault(), None, True, id="nobody knows when"),
+        pytest.param(fault(latched=False), NOW + 24 * HOUR, True, id="of what is there still"),
+        pytest.param(fault(latched=False, cleared=True), NOW + 24 * HOUR, False, id="of what was taken back"),
+    ],
+)
+def test_a_second_witness_may_be_late_by_an_hour(old: Fault, stated: datetime | None, late: bool) -> None:
+    condition = fault(source="conditions")
+    shown = reading(problem(source="conditions", stated=stated), source="conditions")
+    s = situation(record=record(Phase.RECOVERED, faults=(), acknowledged=(old,)), readings=(shown,))
+    assert bool(late_witness(condition, s)) is late
+
+
+def test_what_the_record_is_about_was_dealt_with_when_it_was_closed() -> None:
+    shown = reading(problem(source="conditions", stated=NOW + 24 * HOUR), source="conditions")
+    r = record(Phase.RELEASED, acknowledged=(fault(),), phase_since=NOW + 24 * HOUR)
+    assert late_witness(fault(source="conditions"), situation(record=r, readings=(shown,)))
 
 
 # ---------------------------------------------------------------- the kernel's boot ID
