@@ -21,6 +21,7 @@ from recovery.quick import replace
 
 Key = tuple[str, str, str]
 """Of a fault: its source, type and reason."""
+SIGNAL_UNKNOWN = "SignalUnknown"
 MOST_KEPT = 20
 """So many are kept in full. Of others the record keeps a digest."""
 MOST_DIGESTS = 200
@@ -147,9 +148,14 @@ def still_a_persons(s: Situation, r: Record) -> tuple[Fault, ...]:
     return tuple(replace(f, handed_over=False) for f in there)
 
 
+def what_is_said(f: Fault) -> tuple[str, str, str]:
+    """The same for two faults that people are told of as one. The silence of each source is its own."""
+    return (f.source if f.type == SIGNAL_UNKNOWN else "", f.type, f.reason)
+
+
 def _same_words(one: Fault, other: Fault) -> bool:
     """Whether they say the same of one boot, whichever source each is of."""
-    return (one.type, one.reason, one.boot_id) == (other.type, other.reason, other.boot_id)
+    return what_is_said(one) == what_is_said(other) and one.boot_id == other.boot_id
 
 
 def _in_short(fault: Fault, r: Record) -> bool:

@@ -13,7 +13,9 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from recovery.catalog import lookup
+from recovery.decide.acknowledged import SIGNAL_UNKNOWN as SIGNAL_UNKNOWN
 from recovery.decide.acknowledged import dealt_with, late_witness, not_dealt_with
+from recovery.decide.acknowledged import what_is_said as what_is_said
 from recovery.decide.boot import put_before
 from recovery.decide.drill import is_to_be_watched
 from recovery.decide.selector import selects
@@ -36,7 +38,6 @@ from recovery.quick import quick, replace
 from recovery.units import span
 
 UNKNOWN_TOO_LONG = timedelta(minutes=10)
-SIGNAL_UNKNOWN = "SignalUnknown"
 NOTIFY = (Rung(Step.NOTIFY, timedelta(minutes=15)),)
 WILD = frozenset("*?[")
 _fits = lru_cache(1024)(fnmatchcase)
@@ -180,11 +181,6 @@ def told_apart(faults: Iterable[Fault]) -> tuple[Fault, ...]:
     for f in faults:
         found.setdefault(what_is_said(f), f)
     return tuple(found.values())
-
-
-def what_is_said(f: Fault) -> tuple[str, str, str]:
-    """The same for two faults that people are told of as one. The silence of each source is its own."""
-    return (f.source if f.type == SIGNAL_UNKNOWN else "", f.type, f.reason)
 
 
 def _too_often(p: Problem, s: Situation) -> bool:

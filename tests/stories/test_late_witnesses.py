@@ -13,7 +13,7 @@ from recovery.model import Phase
 from tests.builders.exporters import dcgm_page
 from tests.stories.loki_server import Server, serving, xid
 from tests.stories.scenery import pass_time
-from tests.stories.scenes import calls, cast, phase, release_by_command, sayings, the_record
+from tests.stories.scenes import calls, cast, messages, phase, release_by_command, sayings, the_record
 from tests.stories.test_conditions import writes
 from tests.stories.test_exporters import exporter, policy
 from tests.stories.test_fleet_loki import scene
@@ -104,3 +104,22 @@ def test_what_a_second_source_states_soon_after_a_release_is_what_was_released()
     page.body = dcgm_page(xids={5: 79})
     s.run(120, step=5)
     assert (phase(s), calls(s)) == (Phase.RELEASED, [])
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_the_silence_of_each_source_is_told_by_itself(released: bool) -> None:
+    s, page = staged("{type: GpuXid}")
+    page.error = Unreadable("refused")
+    s.run(900, step=5)
+    assert (phase(s), [f.source for f in the_record(s).faults]) == (Phase.HANDED_OVER, ["dcgm"])
+    if released:
+        release_by_command(s)
+        s.run(60, step=5)
+    s.pages["node-0"].error = Unreadable("the detector is dead")
+    s.run(900, step=5)
+    assert (phase(s), [f.source for f in the_record(s).faults]) == (Phase.HANDED_OVER, ["npd"])
+    assert [x for x in messages(s, "HandedOver") if x.startswith("nothing is known from npd")]
+    s.pages["node-0"].error = None
+    s.run(60, step=5)
+    assert phase(s) is (Phase.WITHDRAWN if released else Phase.HANDED_OVER)
+    assert released or [f.source for f in the_record(s).faults] == ["dcgm"]

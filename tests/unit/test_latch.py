@@ -20,7 +20,7 @@ from recovery.decide.acknowledged import (
     late_witness,
     remembered,
 )
-from recovery.decide.diagnosis import diagnosed
+from recovery.decide.diagnosis import SIGNAL_UNKNOWN, diagnosed
 from recovery.decide.endings import close
 from recovery.decide.latch import hold_of, latch_of, over, what_ends
 from recovery.decide.lifecycle import Event
@@ -237,6 +237,14 @@ def test_what_the_record_is_about_was_dealt_with_when_it_was_closed() -> None:
     shown = reading(problem(source="conditions", stated=NOW + 24 * HOUR), source="conditions")
     r = record(Phase.RELEASED, acknowledged=(fault(),), phase_since=NOW + 24 * HOUR)
     assert late_witness(fault(source="conditions"), situation(record=r, readings=(shown,)))
+
+
+def test_a_source_that_can_be_read_again_is_forgotten_though_another_is_silent() -> None:
+    silent = fault(SIGNAL_UNKNOWN, type=SIGNAL_UNKNOWN, latched=False, counter=None)
+    other = replace(silent, source="dcgm")
+    r = record(Phase.RELEASED, acknowledged=(silent, other))
+    assert forgotten(r, (silent,)).acknowledged == (other,)
+    assert not late_witness(silent, situation(record=forgotten(r, (silent,))))
 
 
 # ---------------------------------------------------------------- the kernel's boot ID
