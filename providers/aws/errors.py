@@ -211,22 +211,23 @@ def _words(error: Exception) -> str:
 def translate(
     error: Exception, operation: str, what: str, now: datetime, mutating: bool
 ) -> NodeRecoveryError:
-    """The error to raise instead of ``error``.
+    """The error to raise instead of ``error``, which the SDK raised while it made the call.
 
     ``what`` names the call for people, as in "autoscaling:SetInstanceHealth on group workers". A lost answer
-    is ``Ambiguous`` only if the call is ``mutating``, else ``Retry``. An error that is not the SDK's is a
-    bug, and is raised as it is.
+    is ``Ambiguous`` only if the call is ``mutating``, else ``Retry``. An error that is none of the SDK's own
+    is one, too: what goes wrong in sending it wraps, but not what its parser trips over, such as the
+    KeyError for a well-formed page of somebody else's (a login page, a gateway's).
     """
-    fate = fate_of(error, operation)
+    fate, words = fate_of(error, operation), _words(error)
     if fate is None:
-        raise error
+        fate, words = Fate.LOST, f"it is none of AWS's, the SDK cannot read it ({words})"
     if fate is Fate.LOST and not mutating:
-        return Retry(f"{what} got no usable answer: {_words(error)}")
+        return Retry(f"{what} got no usable answer: {words}")
     if fate is Fate.GRACE:
         return _grace(error, what, now)
     if fate is Fate.DENIED:
         return _denied(error, what)
-    return _SAY[fate](what, _words(error))
+    return _SAY[fate](what, words)
 
 
 _SAY: dict[Fate, Callable[[str, str], NodeRecoveryError]] = {

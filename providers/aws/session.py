@@ -15,7 +15,7 @@ from typing import Any
 from providers.aws import errors
 from recovery.clock import Clock
 from recovery.deadline import in_time
-from recovery.errors import Refused, Retry, SettingsError
+from recovery.errors import Ambiguous, Refused, Retry, SettingsError
 from recovery.provider.late import not_late
 
 INSTALL = "PROVIDER=aws needs the AWS SDK: install node-recovery[aws]"
@@ -87,15 +87,23 @@ class AwsSession:
         client = self._client(service, region, what, mutating=True)
         not_late(self._clock, begun, PREPARE, what, "getting credentials")
         try:
-            return self._call(client, operation, what, params, mutating=True)
+            answer = self._call(client, operation, what, params, mutating=True)
         finally:
             client.close()  # if AWS closes an idle connection, the next call would look lost
+        # These calls have empty answers, and to the SDK any well-formed page is one.
+        if not (answer.get("ResponseMetadata") or {}).get("RequestId"):
+            raise Ambiguous(
+                f"{what} may have been done, but not AWS answered: every answer of AWS has a request ID, and "
+                "this one has none; see what is between here and AWS (a proxy, AWS_ENDPOINT_URL)"
+            )
+        return answer
 
     def _call(
         self, client: Any, operation: str, what: str, params: dict[str, Any], mutating: bool
     ) -> Mapping[str, Any]:
+        call = getattr(client, self._method(operation))
         try:
-            answer: Mapping[str, Any] = getattr(client, self._method(operation))(**params)
+            answer: Mapping[str, Any] = call(**params)
         except Exception as error:
             raise errors.translate(error, operation, what, self._clock.now(), mutating) from error
         return answer
@@ -123,8 +131,7 @@ class AwsSession:
         words = errors.brief(f"{type(error).__name__}: {error}")
         if errors.fate_of(error, "") is errors.Fate.MISUSE or isinstance(error, ValueError):
             return Refused(f"the AWS SDK would not make {what}, check its settings: {words}")
-        if errors.fate_of(error, "") is None and not isinstance(error, OSError):
-            return error
+        # Also a KeyError, which is what the SDK makes of a page that is not STS's.
         return Retry(
             f"{what} was not sent, there are no good AWS credentials: {words}", timedelta(seconds=60)
         )

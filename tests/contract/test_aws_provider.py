@@ -48,6 +48,7 @@ PATIENT = Limits(connect=60.0, read=60.0)
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 INSTANCES, GROUPS = "DescribeAutoScalingInstances", "DescribeAutoScalingGroups"
 HISTORY = "DescribeScalingActivities"
+LOGIN_PAGE = b"<html><body>Please log in</body></html>"
 
 
 class StillClock(SystemClock):
@@ -747,6 +748,39 @@ def test_an_answer_that_is_not_awss_is_ambiguous(
         _start_after(world, provider, machine)
 
 
+@pytest.mark.parametrize(
+    ("step", "action"), [(Step.REPLACE, "SetInstanceHealth"), (Step.REBOOT, "RebootInstances")]
+)
+def test_a_well_formed_page_of_somebody_elses_accepts_nothing(
+    world: AwsWorld, provider: AwsProvider, machine: Machine, step: Step, action: str
+) -> None:
+    """Each answer of AWS has a request ID. A login page has none; to the SDK it is an empty answer."""
+    reference = provider.preflight(machine, step).reference
+    world.proxy.answer(action, LOGIN_PAGE, "text/html")
+    with pytest.raises(Ambiguous, match="not AWS answered"):
+        provider.start(machine, step, "t", reference)
+    assert world.mutating_calls() == 1
+
+
+@pytest.mark.parametrize("page", [LOGIN_PAGE, b"<DescribeAutoScalingInstancesResponse/>"])
+@pytest.mark.parametrize("action", [INSTANCES, GROUPS])
+def test_a_question_answered_by_a_well_formed_page_of_somebody_elses_is_asked_again(
+    world: AwsWorld, provider: AwsProvider, machine: Machine, action: str, page: bytes
+) -> None:
+    """The SDK's parser raises a KeyError for it."""
+    world.proxy.answer(action, page, "text/html", times=1)
+    with pytest.raises(Retry, match=f"{action} for .* got no usable answer"):
+        provider.preflight(machine, Step.REPLACE)
+    assert provider.preflight(machine, Step.REPLACE).group == world.group
+
+
+def test_how_a_call_stands_is_asked_again_after_a_page_of_somebody_elses(begun: AwsWorld) -> None:
+    begun.proxy.answer(INSTANCES, LOGIN_PAGE, "text/html", times=1)
+    with pytest.raises(Retry, match="got no usable answer"):
+        _poll(begun)
+    assert isinstance(_poll(begun), Running)
+
+
 def test_a_reset_connection_is_ambiguous(world: AwsWorld, provider: AwsProvider, machine: Machine) -> None:
     world.proxy.reset("SetInstanceHealth")
     with pytest.raises(Ambiguous):
@@ -808,7 +842,7 @@ def test_credentials_that_take_too_long_are_not_used_for_a_late_call(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("trouble", ["lost", "denied"])
+@pytest.mark.parametrize("trouble", ["lost", "denied", "a login page"])
 def test_trouble_with_sts_submitted_nothing(
     world: AwsWorld,
     provider: AwsProvider,
@@ -826,6 +860,8 @@ def test_trouble_with_sts_submitted_nothing(
     monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
     if trouble == "lost":
         world.proxy.lose_answer("AssumeRoleWithWebIdentity", times=5)
+    elif trouble == "a login page":
+        world.proxy.answer("AssumeRoleWithWebIdentity", LOGIN_PAGE, "text/html", times=5)
     else:
         world.proxy.fail("AssumeRoleWithWebIdentity", 403, "AccessDenied", "not you")
     with pytest.raises(Retry, match="no good AWS credentials"):
@@ -1431,8 +1467,9 @@ _NAMESPACE = 'xmlns="http://autoscaling.amazonaws.com/doc/2011-01-01/"'
 
 def _result(action: str, inner: str) -> bytes:
     return (
-        f"<{action}Response {_NAMESPACE}><{action}Result>{inner}</{action}Result></{action}Response>".encode()
-    )
+        f"<{action}Response {_NAMESPACE}><{action}Result>{inner}</{action}Result>"
+        f"<ResponseMetadata><RequestId>r</RequestId></ResponseMetadata></{action}Response>"
+    ).encode()
 
 
 def _groups_xml(inner: str) -> bytes:

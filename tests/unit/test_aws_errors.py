@@ -158,9 +158,12 @@ def test_a_grace_period_told_in_other_words_is_still_not_yet() -> None:
     assert error.after == timedelta(seconds=60)
 
 
-def test_what_is_not_the_sdks_is_a_bug_and_stays_one() -> None:
-    with pytest.raises(ZeroDivisionError):
-        translated(ZeroDivisionError())
+def test_what_the_sdk_trips_over_is_an_answer_that_was_lost() -> None:
+    """Its parser raises a bare KeyError for a well-formed page without the wrapper of the result."""
+    error = KeyError("DescribeAutoScalingInstancesResult")
+    assert isinstance(translated(error), Ambiguous)
+    assert isinstance(translated(error, mutating=False), Retry)
+    assert "KeyError" in str(translated(error))
 
 
 def test_awss_words_are_told_without_what_could_be_abused() -> None:
