@@ -11,6 +11,7 @@ import random
 from datetime import timedelta
 from typing import Any
 
+from recovery.agent import bugs
 from recovery.agent.backoff import doubled
 from recovery.agent.desk import CHANGED, Ask, Wish, needs_slot, slot_stays
 from recovery.agent.evict import Evictions
@@ -429,7 +430,8 @@ class Executor:
         machine = s.machine if s.machine is not None and s.machine.id == r.machine.id else r.machine
         proof = None
         try:
-            proof = provider.cancel(machine, intent.reference)
+            with bugs.looking(self._w.survived, r.node, provider.name):
+                proof = provider.cancel(machine, intent.reference)
         except (Retry, Refused) as error:
             if isinstance(error, Retry) and not last_try:
                 return wait(f"{what} is not called off yet: {error.reason}", error.after, "cancel")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 
-from recovery.agent import counting
+from recovery.agent import bugs, counting
 from recovery.agent.complaint import complaint
 from recovery.agent.memory import Memory
 from recovery.agent.paced import (
@@ -160,7 +160,8 @@ class Fetcher:
         now = self._w.clock.monotonic()
         if memory.down is None or now - memory.down[0] >= DOWN_AGE:
             try:
-                memory.down = (now, provider.down(s.machine) or "")
+                with bugs.looking(self._w.survived, s.node_name, s.provider.name):
+                    memory.down = (now, provider.down(s.machine) or "")
             except (Retry, Refused):
                 memory.down = (now, "")  # not proved
         return memory.down[1]
@@ -173,12 +174,13 @@ class Fetcher:
             return replace(s, asked_of_cloud=unknown)
         try:
             provider = self._w.providers.get(machine.provider)
-            gone = provider.gone(machine) if isinstance(provider, Whereabouts) else None
+            with bugs.looking(self._w.survived, r.node, machine.provider):
+                gone = provider.gone(machine) if isinstance(provider, Whereabouts) else None
         except (Retry, Refused, SettingsError) as error:
             return replace(s, asked_of_cloud=f"whether {machine} is gone cannot be seen: {error}")
         if gone:
             return replace(s, machine_gone=gone)
-        return s if s.node is None else replace(s, asked_of_cloud=self._asked_of(provider, machine))
+        return s if s.node is None else replace(s, asked_of_cloud=self._asked_of(r.node, provider, machine))
 
     def _by_its_provider_id(self, r: Record) -> Machine:
         """The machine of a record, also of one that somebody deleted when its Node was gone: what its slot
@@ -190,11 +192,13 @@ class Fetcher:
         found = self._w.providers.identify(node).machine
         return found if found is not None and found.id == m.id else m
 
-    def _asked_of(self, provider: Provider, machine: Machine) -> str:
+    def _asked_of(self, node: str, provider: Provider, machine: Machine) -> str:
         """What is under way for the machine, by a preflight of each step: that a step would be adopted."""
         for action in sorted(abilities_of(provider, machine).actions):
             try:
-                if under_way := provider.preflight(machine, action).adopt:
+                with bugs.looking(self._w.survived, node, provider.name):
+                    under_way = provider.preflight(machine, action).adopt
+                if under_way:
                     return under_way
             except Refused:
                 continue  # it cannot be done to this machine, so it is not being done
@@ -270,7 +274,8 @@ class Fetcher:
         if not fresh and memory.preflight.good(question, now) and not due(s, memory.preflight.answer):
             return answered(s, memory.preflight.answer)
         try:
-            found: Preflight | Retry = provider.preflight(s.machine, action)
+            with bugs.looking(self._w.survived, s.node_name, provider.name):
+                found: Preflight | Retry = provider.preflight(s.machine, action)
         except Refused as error:
             return replace(s, preflight_refused=error.reason)
         except Retry as error:
@@ -422,9 +427,12 @@ class Fetcher:
             known: Standing = memory.poll.answer
             return known
         try:
-            found = self._w.providers.get(r.machine.provider).poll(r.machine, r.intent.reference)
-            if isinstance(found, Deleting):  # asked of the API server, each time
-                return self._deleted(s, r, found.what)
+            provider = self._w.providers.get(r.machine.provider)
+            with bugs.looking(self._w.survived, r.node, provider.name):
+                said = provider.poll(r.machine, r.intent.reference)
+            if isinstance(said, Deleting):  # asked of the API server, each time
+                return self._deleted(s, r, said.what)
+            found: Standing = said
         except (Retry, Refused, SettingsError, ApiError) as error:
             found = Unseen(f"{r.intent.action}: {error}")
             memory.poll = memory.poll.then(question, found, found, now, longest_for(r.intent, found))

@@ -9,9 +9,11 @@ import socket
 import threading
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recovery.agent import bugs
 from recovery.agent.alerts import ask_when_needed
 from recovery.agent.backoff import Backoff
 from recovery.agent.boot_id import KernelBoot
@@ -95,6 +97,7 @@ class Program:
             providers=self._providers,
             policy=settings.policy,
             on=settings.enable_recovery,
+            survived=partial(bugs.survived, self.metrics),
             kernel_boot=KernelBoot(settings.boot_id_file),
             witnesses={
                 neuron_sysfs.NAME: neuron_sysfs.NeuronSysfs(),

@@ -63,7 +63,7 @@ class LatestPast:
 
 @dataclass
 class World:
-    """Made once, by ``program``. ``on``: ENABLE_RECOVERY.
+    """Made once, by ``program``. ``on``: ENABLE_RECOVERY. ``survived``: counts and logs a bug (``bugs``).
 
     ``settle``: how long a queue entry waits before a slot is granted, so that a fault that hits several
     nodes at once is counted on all of them first. ``kernel_boot``: the boot ID of this process's own
@@ -86,6 +86,7 @@ class World:
     providers: Providers
     policy: Policy
     on: bool
+    survived: Callable[[str, str], None]
     settle: timedelta = timedelta(seconds=0.5)
     kernel_boot: Callable[[], str] = str
     most_slots: int = MOST_SLOTS

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from recovery.agent import bugs
 from recovery.agent.alerts import Asks, ask_when_needed
 from recovery.agent.cycle import Agent
 from recovery.agent.execute import Executor
@@ -458,6 +459,7 @@ class Stage:
             providers=Providers("fake", lambda _: self.provider),
             policy=self.policy,
             on=on,
+            survived=functools.partial(bugs.survived, metrics),
             kernel_boot=lambda: self.kernels.get(node, ""),
             witnesses=self.witnesses,
         )

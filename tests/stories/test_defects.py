@@ -17,6 +17,7 @@ from recovery.errors import Refused, Retry, SettingsError
 from recovery.model import CORDONED_BY, EXCLUDE, TAINT, Phase
 from tests.builders.objects import gate_object
 from tests.stories.scenery import change_node
+from tests.stories.scenes import value
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -102,7 +103,9 @@ def test_a_provider_that_only_says_later_ends_with_a_person() -> None:
     assert "the cloud is throttling" in record.sentence
 
 
-@pytest.mark.parametrize("error", [Refused("AccessDenied"), SettingsError(["boto3 is not installed"])])
+@pytest.mark.parametrize(
+    "error", [Refused("AccessDenied"), SettingsError(["boto3 is not installed"]), KeyError("a bug")]
+)
 def test_a_provider_that_cannot_say_how_a_call_stands_ends_with_a_person_at_the_deadline(
     error: Exception,
 ) -> None:
@@ -147,10 +150,7 @@ def test_a_bug_with_one_node_keeps_no_other_from_being_concluded(caplog: pytest.
         stage.kill(stage.actors[name])
     stage.delete_node("node-1")
 
-    def bug(*_: object) -> None:
-        raise ValueError("a bug")
-
-    stage.provider.poll = bug  # type: ignore[assignment]
+    stage.provider.poll = lambda *_: "no standing"  # type: ignore[assignment, return-value]
     stage.concluder()
     stage.run(300, step=5)
     assert "node-0: a bug; trying again later" in logged(caplog)
@@ -350,3 +350,28 @@ def test_a_record_is_not_opened_by_copies_of_itself() -> None:
     for _ in range(3):
         again = replace(close(again, stage.clock.now(), Event.GAVE_UP, "again"), phase=Phase.WAITING)
     assert len(again.acknowledged) == 1
+
+
+def test_a_bug_of_the_provider_in_a_preflight_keeps_no_deadline_from_coming(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A cloud that fails for as long is handed over, and so is a provider that does not expect its answer."""
+    stage = Stage()
+    stage.nodes(4)
+    agent = stage.agent("node-0")
+    stage.add_pod("p", "node-0")
+    stage.fault("node-0")
+    stage.run(3)
+
+    def bug(*_: object) -> None:
+        raise KeyError("Result")
+
+    stage.provider.preflight = bug  # type: ignore[assignment]
+    stage.run(3600, step=10)
+    record = stage.record("node-0")
+    assert record is not None
+    assert record.phase is Phase.HANDED_OVER
+    assert "provider fake failed on a bug, see the log (KeyError)" in record.sentence
+    assert (stage.gate().slots, stage.provider.calls) == ((), [])
+    assert "node-0: a bug; provider fake is asked again" in logged(caplog)
+    assert value(agent, "node_recovery_errors_total", kind="bug") > 1

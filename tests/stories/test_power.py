@@ -70,7 +70,7 @@ class Ordering(FakeProvider):
     def __init__(self) -> None:
         super().__init__()
         self.cancelled: list[str] = []
-        self.cancel_error: Retry | Refused | None = None
+        self.cancel_error: Exception | None = None
         self.failed = ""
 
     def poll(self, machine: Machine, reference: Reference) -> Poll:
@@ -465,16 +465,23 @@ def test_an_order_that_failed_is_called_off_too() -> None:
     assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
 
 
-@pytest.mark.parametrize("error", [Refused("it is on another node"), Retry("no answer")])
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (Refused("it is on another node"), "it is on another node"),
+        (Retry("no answer"), "no answer"),
+        (KeyError("a bug"), "provider fake failed on a bug, see the log (KeyError)"),
+    ],
+)
 def test_an_order_that_cannot_be_called_off_is_said_and_holds_nothing_up_for_ever(
-    error: Retry | Refused,
+    error: Exception, why: str
 ) -> None:
     s, provider = ordering("{do: reboot, within: 5m}")
     provider.cancel_error = error
     s.run(15 * 60)
     assert phase(s) is Phase.HANDED_OVER
     (said,) = [x.sentence for x in the_record(s).history if x.event == "calledOff"]
-    assert said == f"reboot of m-0 could not be called off, and may still come: {error.reason}"
+    assert said == f"reboot of m-0 could not be called off, and may still come: {why}"
 
 
 def test_an_order_on_a_node_that_a_person_releases_is_called_off() -> None:

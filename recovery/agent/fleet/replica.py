@@ -13,6 +13,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from recovery.agent import bugs
 from recovery.agent.alerts import EVERY, AlertWatch, Asks
 from recovery.agent.backoff import Outage
 from recovery.agent.desk import Desk
@@ -308,6 +309,7 @@ class Replica:
             providers=a.providers(cluster),
             policy=a.policy,
             on=a.on,
+            survived=partial(bugs.survived, a.metrics),
             most_slots=MOST_OUT["fleet"],
             shared_by=self._outbreaks.on_record,
             afar=True,
