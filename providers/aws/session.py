@@ -112,15 +112,18 @@ class AwsSession:
         """A client that can sign requests. An error here means that nothing was sent."""
         try:
             sdk = self._session()
+            # Asked for here because a lost answer of STS must not look like a lost answer of the call's, and
+            # first because a client keeps for good what there is when it is made, also if that is nothing.
+            if (credentials := sdk.get_credentials()) is None:
+                from botocore.exceptions import NoCredentialsError
+
+                raise NoCredentialsError
+            credentials.get_frozen_credentials()
             key = (service, region, mutating)
             if key not in self._clients:
                 self._clients[key] = sdk.create_client(
                     service, region_name=region, config=self._config(mutating)
                 )
-            # Asked for here because a lost answer of STS must not look like a lost answer of the call's.
-            credentials = sdk.get_credentials()
-            if credentials is not None:
-                credentials.get_frozen_credentials()
             return self._clients[key]
         except ImportError as error:
             raise SettingsError([INSTALL]) from error

@@ -825,6 +825,22 @@ def test_missing_credentials_are_not_the_nodes_fault(
     assert world.mutating_calls() == 0
 
 
+def test_credentials_that_come_later_are_used_without_a_restart(
+    world: AwsWorld, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that was made while the node's role could not be asked for never had any."""
+    key, secret = os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    provider = world.fresh()
+    with pytest.raises(Retry, match="no good AWS credentials"):
+        provider.preflight(machine, Step.REPLACE)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
+    _start_after(world, provider, machine)
+    assert world.mutating_calls() == 1
+
+
 def test_credentials_that_take_too_long_are_not_used_for_a_late_call(
     world: AwsWorld, provider: AwsProvider, machine: Machine
 ) -> None:
