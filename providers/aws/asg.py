@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from providers.aws import lookup
-from providers.aws.group import Activity, Group, Member, may_succeed, no_launch
+from providers.aws.group import Activity, Group, Member, in_service_since, may_succeed, no_launch
 from providers.aws.identity import identify, own_region
-from providers.aws.outcome import ACCEPTED, reboot_outcome, replace_outcome
+from providers.aws.outcome import ACCEPTED, GRACE, reboot_outcome, replace_outcome
 from providers.aws.session import AwsSession, Limits
 from providers.aws.shared import Shared
 from recovery.clock import Clock
@@ -155,13 +155,14 @@ class AwsProvider:
         not_yet = "" if adopt else _standing(member, group)
         if not adopt and (obstacle := group.obstacle()):
             raise Refused(f"{machine} cannot be replaced: {obstacle}")
-        not_before = None if adopt else self._end_of_grace(machine, group)
+        where = machine.route.get("region", "")
+        lately = () if adopt else self._shared.lately(name, where)
+        not_before = None if adopt else self._end_of_grace(machine, group, lately)
         if not_before is not None and not not_yet:
             end = f"{not_before:%H:%M:%SZ}"
             not_yet = f"{machine} is inside the grace period of group {group.name} until {end}"
         now = self._clock.now()
-        where = machine.route.get("region", "")
-        failed = None if adopt else no_launch(self._shared.lately(name, where), now)
+        failed = no_launch(lately, now)
         fresh = may_succeed(machine.id, group, self._history(machine, group)) if adopt else frozenset()
         return Preflight(
             _reference(machine, Step.REPLACE, group, now, adopted=bool(adopt), fresh=fresh),
@@ -190,12 +191,14 @@ class AwsProvider:
             return Retry(f"Auto Scaling does not know {machine}, and EC2 says that it is in group {name}")
         return Refused(f"{machine} is in no Auto Scaling group of {where}: nothing would take its place")
 
-    def _end_of_grace(self, machine: Machine, group: Group) -> datetime | None:
-        """Node creation plus grace period, if that is still to come."""
-        created = machine.route.get("node_created", "")
-        if not created or not group.grace:
+    def _end_of_grace(self, machine: Machine, group: Group, lately: Sequence[Activity]) -> datetime | None:
+        """When its grace period is over, if that is still to come. It lasts from when the instance came into
+        service, as far as the history says when that was; never less than from the creation of its Node."""
+        created, came = machine.route.get("node_created", ""), in_service_since(machine.id, lately)
+        begun = [x for x in (came, datetime.fromisoformat(created) if created else None) if x is not None]
+        if not begun or not group.grace:
             return None
-        end = datetime.fromisoformat(created) + timedelta(seconds=group.grace)
+        end = max(begun) + timedelta(seconds=group.grace)
         return end if end > self._clock.now() else None
 
     # ------------------------------------------------------------ start
@@ -309,7 +312,7 @@ def _reference(
             "desired": group.desired,
             "had": group.with_its(machine.id),
             "count": group.many_with(machine.id),
-            "grace_seconds": group.grace,
+            GRACE: group.grace,
             "at": at.isoformat(),
         }
         if adopted:

@@ -196,6 +196,11 @@ _LAUNCHES = ("Launching a new EC2 instance", "Launching a new EC2 instance from 
 """How the history begins what it says of an instance that is put into service. What is launched *into* a warm
 pool is not put into service."""
 
+
+def _launch_of(instance: str) -> tuple[str, ...]:
+    return tuple(f"{words}: {instance}" for words in _LAUNCHES)
+
+
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -208,6 +213,7 @@ class Activity:
     status: str
     message: str
     start: datetime
+    end: datetime | None = None
 
     @property
     def failed(self) -> bool:
@@ -227,6 +233,7 @@ def activity_of(data: Mapping[str, Any]) -> Activity:
         status=str(data.get("StatusCode") or ""),
         message=str(data.get("StatusMessage") or ""),
         start=data.get("StartTime") or _LONG_AGO,
+        end=data.get("EndTime"),
     )
 
 
@@ -247,8 +254,15 @@ def _launched_at(instances: Sequence[str], activities: Sequence[Activity]) -> di
         instance: a.start
         for a in activities
         for instance in instances
-        if a.description.startswith(tuple(f"{words}: {instance}" for words in _LAUNCHES))
+        if a.description.startswith(_launch_of(instance))
     }
+
+
+def in_service_since(instance: str, activities: Sequence[Activity]) -> datetime | None:
+    """When the newest launch of ``instance`` was over: from then on its grace period lasts (user guide, "Set
+    the health check grace period"). Its lifecycle hooks may have held it for long before."""
+    newest = next((a for a in activities if a.description.startswith(_launch_of(instance))), None)
+    return newest.end if newest is not None and newest.status == "Successful" else None
 
 
 def may_succeed(instance: str, group: Group, activities: Sequence[Activity]) -> frozenset[str]:
@@ -269,7 +283,7 @@ def may_succeed(instance: str, group: Group, activities: Sequence[Activity]) -> 
 def _is_new(instance: str, activities: Sequence[Activity]) -> bool:
     """Whether the newest of ``activities`` that names ``instance`` is its launch."""
     words = next((a.description for a in activities if instance in a.description), "")
-    return words.startswith(tuple(f"{launch}: {instance}" for launch in _LAUNCHES))
+    return words.startswith(_launch_of(instance))
 
 
 def launch_trouble(activities: Sequence[Activity], since: datetime) -> str:

@@ -10,6 +10,7 @@ from providers.aws.group import (
     Activity,
     Group,
     Member,
+    in_service_since,
     launch_trouble,
     oldest_first,
     termination_of,
@@ -18,6 +19,8 @@ from providers.aws.shared import Shared
 from recovery.model import Done, Failed, Gone, Machine, NotApplied, Poll, Reference, Running, Unseen
 from recovery.provider.known import KEY, has
 
+GRACE = "grace_seconds"
+"""In the reference of a replacement: how long the grace period of its group lasts."""
 ACCEPTED = "accepted"
 """In the reference of a reboot that EC2 has accepted for sure."""
 AGAIN = "asking again, for one answer of AWS may be an old one"
@@ -54,10 +57,22 @@ def replace_outcome(ask: Shared, machine: Machine, reference: Reference) -> Poll
             f"{machine} is {member.lifecycle} in group {name}: somebody has kept it from being replaced"
         )
     if member.healthy and member.lifecycle == "InService":
-        return NotApplied(f"{machine} is healthy and in service in group {name}")
+        return _still_healthy(ask, machine, reference, name)
     if member.lifecycle == "InService":
         return _marked(ask, machine, reference, name)
     return Running(f"{machine} is {member.lifecycle} and {member.health.lower()} in group {name}")
+
+
+def _still_healthy(ask: Shared, machine: Machine, reference: Reference, name: str) -> NotApplied:
+    """Auto Scaling may accept a mark within the grace period, and does not set it: then it came too soon."""
+    said = f"{machine} is healthy and in service in group {name}"
+    grace = timedelta(seconds=int(reference.data.get(GRACE, 0)))
+    lately = ask.lately(name, lookup.region(machine, reference)) if grace else ()
+    came = in_service_since(machine.id, lately)
+    if came is None or came + grace <= _begun(reference):
+        return NotApplied(said)
+    end = came + grace
+    return NotApplied(f"{said}, whose grace period lasts until {end:%H:%M:%SZ}", end)
 
 
 def _leaving(name: str, member: Member) -> Running:

@@ -94,17 +94,25 @@ def observe_call(s: Situation, r: Record) -> Decision:
     # Another process may be in the midst of its call still: one that was stopped, or whose Lease was taken.
     patience = max(NOT_APPLIED_AFTER, call_over(r.intent))
     if isinstance(s.poll, NotApplied) and tried.passed(s, r.intent.at) >= patience:
-        why = f"{r.intent.action} had no effect after {span(patience)}: {s.poll.sentence}"
-        changed = settled(r, s.now, IntentState.NOT_APPLIED, HistoryEvent.NOT_APPLIED, why)
-        # A boot since was no part of it then, and may have mended the machine.
-        changed = replace(changed, boot_id=r.intent.boot_id or r.boot_id)
-        return act(
-            WriteRecord(changed), why, Report(EventReason.NOT_APPLIED, True, "failed", r.intent.action)
-        )
+        return _had_no_effect(s, r, s.poll, patience)
     if isinstance(s.poll, Running | Gone) and r.intent.state is IntentState.AMBIGUOUS:
         why = f"{r.intent.action} is under way: {s.poll.sentence}"
         return act(WriteRecord(settled(r, s.now, IntentState.SUBMITTED, HistoryEvent.ADOPTED, why)), why)
     return still_running(s, r, s.poll.sentence)
+
+
+def _had_no_effect(s: Situation, r: Record, found: NotApplied, patience: timedelta) -> Decision:
+    """It is closed and asked for again: as another try, or, where it came too soon, as if turned away."""
+    assert r.intent is not None
+    why = f"{r.intent.action} had no effect after {span(patience)}: {found.sentence}"
+    told = Report(EventReason.NOT_APPLIED, True, "failed", r.intent.action)
+    if found.not_before is None:
+        changed = settled(r, s.now, IntentState.NOT_APPLIED, HistoryEvent.NOT_APPLIED, why)
+    else:
+        changed = put_off(r, s.now, Retry(found.sentence, not_before=found.not_before), why)
+        told = Report(EventReason.NOT_YET, warning=True)
+    # A boot since was no part of it then, and may have mended the machine.
+    return act(WriteRecord(replace(changed, boot_id=r.intent.boot_id or r.boot_id)), why, told)
 
 
 def settled(r: Record, now: datetime, state: IntentState, event: HistoryEvent, why: str) -> Record:

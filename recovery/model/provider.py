@@ -102,9 +102,13 @@ class Unfinished:
 
 @dataclass(frozen=True, slots=True)
 class NotApplied:
-    """The provider shows no sign that the action was ever submitted."""
+    """The provider shows no sign that the action was ever submitted.
+
+    ``not_before``: it was asked for too soon, without an error, and could first succeed then.
+    """
 
     sentence: str
+    not_before: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -601,6 +601,17 @@ def test_a_node_younger_than_its_groups_grace_period_has_to_wait_until_its_end(
     assert provider.preflight(old, Step.REPLACE).not_before is None
 
 
+def test_a_grace_period_lasts_from_when_the_instance_came_into_service(
+    world: AwsWorld, provider: AwsProvider
+) -> None:
+    """A lifecycle hook may have held the instance for longer than that, with its Node Ready."""
+    world.proxy.answer(HISTORY, _history_xml(_in_service(world.instance, "11:58:00")))
+    old = provider.identify(replace(world.node, created=NOW - timedelta(minutes=30)))
+    found = provider.preflight(old, Step.REPLACE)
+    assert found.not_before == NOW + timedelta(minutes=3)
+    assert found.not_yet == f"{old} is inside the grace period of group {world.group} until 12:03:00Z"
+
+
 def test_a_reboot_in_a_group_is_noted_as_a_risk(
     world: AwsWorld, provider: AwsProvider, machine: Machine
 ) -> None:
@@ -949,6 +960,19 @@ def test_healthy_and_in_service_means_not_applied(
     assert provider.poll(machine, reference) == NotApplied(
         f"{machine} is healthy and in service in group {world.group}"
     )
+
+
+def test_a_mark_that_was_accepted_within_the_grace_period_came_too_soon(
+    begun: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    begun.aws.client("autoscaling").set_instance_health(InstanceId=begun.instance, HealthStatus="Healthy")
+    begun.proxy.forget()
+    begun.proxy.answer(HISTORY, _history_xml(_in_service(begun.instance, "11:58:00")))
+    said = f"{machine} is healthy and in service in group {begun.group}"
+    too_soon = NotApplied(f"{said}, whose grace period lasts until 12:03:00Z", NOW + timedelta(minutes=3))
+    assert provider.poll(machine, begun.reference) == too_soon
+    assert provider.poll(machine, begun.reference) == too_soon
+    assert begun.proxy.count(HISTORY) == 1
 
 
 def test_an_instance_in_another_state_of_its_life_is_named_with_it(begun: AwsWorld) -> None:
@@ -1514,6 +1538,11 @@ def _activity(description: str, status: str, message: str, at: str) -> str:
 
 def _launching(instance: str, at: str, where: str = "") -> str:
     return _activity(f"Launching a new EC2 instance{where}: {instance}", "Successful", "", at)
+
+
+def _in_service(instance: str, at: str) -> str:
+    launched = _launching(instance, "11:20:00")
+    return launched.replace("</StartTime>", f"</StartTime><EndTime>2026-11-21T{at}Z</EndTime>")
 
 
 def _terminating(instance: str, status: str = "Successful") -> str:

@@ -200,6 +200,24 @@ def test_a_provider_that_says_when_it_could_first_succeed_is_asked_then_and_its_
     assert records(stage) == {"node-0": "recovered"}
 
 
+def test_a_call_that_was_accepted_and_came_too_soon_is_made_again_then_and_is_no_fruitless_try() -> None:
+    """Ruling 31: accepted but still Healthy inside a grace period is "not yet"."""
+    stage, cloud = faulty()
+    stage.provider.after_call = lambda: stage.provider.groups["workers"].unhealthy.clear()
+    end = stage.clock.now() + timedelta(minutes=40)
+    stage.provider.poll = lambda *_: NotApplied("m-0 is healthy, in its grace period", end)  # type: ignore[method-assign]
+    pass_time(stage, 39 * 60, cloud)
+    assert len(stage.provider.calls) == 1
+    assert intents(stage) == [(1, "written"), (1, "submitted"), (1, "abandoned")]
+    assert "in its grace period" in stage.actors["agent of node-0"].sentences[-1]
+    del stage.provider.poll
+    stage.provider.after_call = lambda: None
+    to_the_end(stage, cloud)
+    judge(stage, faulty=["node-0"])
+    assert len(stage.provider.calls) == 2
+    assert records(stage) == {"node-0": "recovered"}
+
+
 def test_a_refused_call_goes_to_a_person_with_the_reason() -> None:
     stage, cloud = faulty()
     stage.provider.start_error = Refused("not authorized to perform fake:Replace")
