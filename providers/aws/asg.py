@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from providers.aws import lookup
-from providers.aws.group import Activity, Group, Member, in_service_since, may_succeed, no_launch
+from providers.aws.group import Activity, Group, Member, hour, in_service_since, may_succeed, no_launch
 from providers.aws.identity import identify, own_region
 from providers.aws.outcome import ACCEPTED, GRACE, reboot_outcome, replace_outcome
 from providers.aws.session import AwsSession, Limits
@@ -159,7 +159,7 @@ class AwsProvider:
         lately = () if adopt else self._shared.lately(name, where)
         not_before = None if adopt else self._end_of_grace(machine, group, lately)
         if not_before is not None and not not_yet:
-            end = f"{not_before:%H:%M:%SZ}"
+            end = hour(not_before, self._clock.now())
             not_yet = f"{machine} is inside the grace period of group {group.name} until {end}"
         now = self._clock.now()
         failed = no_launch(lately, now)

@@ -258,6 +258,11 @@ def _launched_at(instances: Sequence[str], activities: Sequence[Activity]) -> di
     }
 
 
+def hour(at: datetime, now: datetime) -> str:
+    """``10:15:03Z``, with its day where that is not plain: a grace period may last for weeks."""
+    return f"{at:%H:%M:%SZ}" if abs(at - now) < timedelta(hours=12) else f"{at:%Y-%m-%d %H:%M:%SZ}"
+
+
 def in_service_since(instance: str, activities: Sequence[Activity]) -> datetime | None:
     """When the newest launch of ``instance`` was over: from then on its grace period lasts (user guide, "Set
     the health check grace period"). Its lifecycle hooks may have held it for long before."""

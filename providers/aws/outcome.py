@@ -10,6 +10,7 @@ from providers.aws.group import (
     Activity,
     Group,
     Member,
+    hour,
     in_service_since,
     launch_trouble,
     oldest_first,
@@ -72,7 +73,7 @@ def _still_healthy(ask: Shared, machine: Machine, reference: Reference, name: st
     if came is None or came + grace <= _begun(reference):
         return NotApplied(said)
     end = came + grace
-    return NotApplied(f"{said}, whose grace period lasts until {end:%H:%M:%SZ}", end)
+    return NotApplied(f"{said}, whose grace period lasts until {hour(end, _begun(reference))}", end)
 
 
 def _leaving(name: str, member: Member) -> Running:

@@ -160,7 +160,7 @@ def group_worn(s: Situation) -> str | None:
     starts = starts_within(of_group, s.now, limit.within)
     if len(starts) < limit.max:
         return None
-    again = hour(min(x.at for x in starts) + limit.within)
+    again = hour(min(x.at for x in starts) + limit.within, s.now)
     window = span(limit.within)
     return f"{len(starts)} recoveries were started in group {group} within {window}; next after {again}"
 

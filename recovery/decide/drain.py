@@ -187,7 +187,7 @@ def _kept(
         return "may not go: cannot delete Pods with local storage (drain.deleteEmptydirData is false)"
     rule = rule_of(pod, policy)
     if rule.mode is PodMode.WAIT and now < began + rule.within:
-        return f"has until {hour(began + rule.within)} to end by itself"
+        return f"has until {hour(began + rule.within, now)} to end by itself"
     if str(pod) in refused:
         return f"may not go yet: {refused[str(pod)]}"
     return ""

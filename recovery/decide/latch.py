@@ -27,7 +27,7 @@ from recovery.decide.drill import is_to_be_watched
 from recovery.decide.situation import Situation
 from recovery.model import Detector, Ends, Fault, Kind, Latch, Phase, Problem, Record, Rule
 from recovery.quick import replace
-from recovery.units import span
+from recovery.units import hour, span
 
 
 def latch_of(fault: Fault, rule: Rule | None, s: Situation) -> Latch:
@@ -166,7 +166,7 @@ def what_ends(fault: Fault, rule: Rule | None, s: Situation) -> str:
         return "another boot or machine ends it"
     hold = hold_of(fault, rule, s)
     if fault.quiet_since is not None and hold:
-        return f"held until {fault.quiet_since + hold:%H:%M:%SZ} since it was last stated"
+        return f"held until {hour(fault.quiet_since + hold, s.now)} since it was last stated"
     return f"held for {span(hold)} after its source takes it back" if hold else "its source takes it back"
 
 

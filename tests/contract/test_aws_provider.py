@@ -601,6 +601,13 @@ def test_a_node_younger_than_its_groups_grace_period_has_to_wait_until_its_end(
     assert provider.preflight(old, Step.REPLACE).not_before is None
 
 
+def test_the_end_of_a_long_grace_period_is_told_with_its_day(world: AwsWorld, provider: AwsProvider) -> None:
+    young = provider.identify(replace(world.node, created=NOW))
+    world.proxy.edit(GROUPS, "<HealthCheckGracePeriod>300<", "<HealthCheckGracePeriod>2592000<")
+    found = provider.preflight(young, Step.REPLACE)
+    assert found.not_yet.endswith(f"the grace period of group {world.group} until 2026-12-21 12:00:00Z")
+
+
 def test_a_grace_period_lasts_from_when_the_instance_came_into_service(
     world: AwsWorld, provider: AwsProvider
 ) -> None:
