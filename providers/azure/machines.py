@@ -45,6 +45,12 @@ class Vm:
     def settled(self) -> bool:
         return self.state == READY
 
+    @property
+    def there(self) -> bool:
+        """Nothing is under way with it. One that is Failed is there, too: an extension that fails is enough,
+        it may well run, and Azure makes no other in its place."""
+        return self.state in ENDED
+
 
 @dataclass(frozen=True)
 class ScaleSet:

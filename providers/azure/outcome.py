@@ -105,8 +105,9 @@ def replaced(session: AzureSession, machine: Machine, data: Data) -> Poll:
         if stands_still(group.state):
             return Running(f"{what} is gone; {wants}: it is {group.state}, and is not asked before that ends")
         return Unfinished(f"{what} is gone; {wants}")
-    present = [m for m in found_there if m.settled]
     old = data.get(KEY)
+    # One that was made since, and is Failed, has taken nobody's place.
+    present = [m for m in found_there if m.settled or (m.there and has(old, m.id))]
     newcomers = tuple(m.id for m in present if m.id and not has(old, m.id))
     if newcomers and (more := may_be_removed(group, len(found_there))):
         return Running(f"{what} is gone; {more}")

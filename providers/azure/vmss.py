@@ -167,7 +167,7 @@ class AzureProvider:
         return Preflight(
             Reference(NAME, Step.REPLACE, data),
             name,
-            short_by=max(0, group.capacity - 1 - sum(1 for m in others if m.settled)),
+            short_by=max(0, group.capacity - 1 - sum(1 for m in others if m.there)),
             adopt=adopt,
             not_yet=not_yet,
             alone=not self._options.autoscaler,

@@ -507,6 +507,34 @@ def test_a_deletion_leaves_the_capacity_to_be_set_back_to_what_it_was(
     assert done.complete
 
 
+@pytest.mark.parametrize(
+    ("state", "short_by"),
+    [("Succeeded", 0), ("Failed", 0), ("Canceled", 0), ("Creating", 1), ("Updating", 1), ("Migrating", 1)],
+)
+def test_a_set_is_short_of_what_is_to_come_and_not_of_what_has_failed(
+    world: AzureWorld, provider: AzureProvider, machine: Machine, state: str, short_by: int
+) -> None:
+    """Nothing comes in the place of a VM that is Failed, and it may run: a set was short of it for ever."""
+    world.arm.put(world.second.id, provisioning=state)
+    assert provider.preflight(machine, Step.REPLACE).short_by == short_by
+
+
+def test_a_replacement_beside_a_vm_that_was_failed_before_is_complete(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    world.arm.put(world.second.id, provisioning="Failed")
+    reference, _ = gone(world, provider, machine)
+    (new,) = world.arm.scale(world.set, 2)
+    world.arm.put(new, provisioning="Failed")
+    world.later()
+    assert isinstance(provider.poll(machine, reference), Running), "it was made, and failed"
+    world.arm.put(new, provisioning="Succeeded")
+    world.later()
+    done = provider.poll(machine, reference)
+    assert isinstance(done, Done)
+    assert (done.replacements, done.complete) == ((canonical(world.arm.instance(new).vm_id),), True)
+
+
 def test_where_an_autoscaler_is_declared_the_capacity_is_its_business(world: AzureWorld) -> None:
     world.environ["AZURE_AUTOSCALER"] = "true"
     provider = world.provider()

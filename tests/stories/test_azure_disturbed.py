@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from tests.stories.scenery import records
+import pytest
+
+from tests.stories.scenery import pass_time, records
+from tests.stories.test_azure import REPLACES, AzureStage
 from tests.stories.test_azure_slow import FleetOnAzure, restarts
 from tests.stories.test_conditions import NEURON, writes
 
@@ -43,3 +47,23 @@ def test_a_controller_that_stood_still_in_its_look_asks_for_nothing_once_another
     azure.arm.stop()
     assert stood
     assert restarts(azure) == ["restart"]
+
+
+@pytest.fixture
+def stage() -> Iterator[AzureStage]:
+    stage = AzureStage(REPLACES)
+    yield stage
+    stage.arm.stop()
+
+
+def test_a_vm_that_is_failed_and_runs_on_keeps_no_other_of_its_set_from_being_replaced(
+    stage: AzureStage,
+) -> None:
+    """A failing extension is enough for that. Its set counted as short of it, and nothing came for it."""
+    stage.concluder()
+    stage.begin()
+    stage.arm.put(stage.arm.instances(stage.set)[1].id, provisioning="Failed")
+    pass_time(stage, 1800, stage, step=5.0)  # type: ignore[arg-type]
+    assert stage.asked() == ["DELETE", "PATCH"]
+    assert records(stage)["node-0"] in ("recovered", "superseded")
+    assert not stage.gate().slots
