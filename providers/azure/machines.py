@@ -152,23 +152,33 @@ def members(session: AzureSession, route: Route) -> list[Vm]:
     return sorted(found, key=lambda x: (x.created or datetime.max.replace(tzinfo=UTC), x.name))
 
 
-def listed(session: AzureSession, route: Route, now: datetime) -> GroupMembers:
-    """All VMs of the route's Uniform scale set, with what they are at, by Azure's own clock. One that is not
-    answered for says so itself: other sets may be in another resource group, with rights of its own."""
+def listed(session: AzureSession, route: Route, now: datetime) -> GroupMembers | None:
+    """All VMs of the route's Uniform scale set, with what they are at, by Azure's own clock; None where Azure
+    knows no such set. One that is not answered for says so itself: other sets may be in another resource
+    group, with rights of its own."""
     group, at = group_of(route), Moment()
 
-    def ask(client: Any) -> list[Member]:
+    def ask(client: Any) -> list[Member] | None:
         of_set = client.virtual_machine_scale_set_vms
-        found = of_set.list(
-            route["resource_group"], route["scale_set"], expand="instanceView", raw_response_hook=at
-        )
-        return [_member(route, group, x) for x in all_of(found)]
+        try:
+            found = of_set.list(
+                route["resource_group"], route["scale_set"], expand="instanceView", raw_response_hook=at
+            )
+            return [_member(route, group, x) for x in all_of(found)]
+        except Exception as error:
+            if does_not_exist(error):
+                return None
+            raise
 
     what = f"the list of {route['scale_set']}"
     try:
-        members: list[Member] = session.read(route["subscription"], what, ask)
+        members: list[Member] | None = session.read(route["subscription"], what, ask)
+        if members is None and scale_set_or_none(session, route) is None:
+            return None
     except (Retry, Refused) as error:
         return GroupMembers(group, now, unknown=error.reason)
+    if members is None:
+        return GroupMembers(group, now, unknown=f"{what} is not there, and the scale set is")
     if at.first is None:
         return GroupMembers(group, now, unknown=f"{what} does not say when it was given")
     return GroupMembers(group, at.first, tuple(members))

@@ -107,13 +107,17 @@ class AzureProvider:
 
     def members(self, machines: Sequence[Machine]) -> Iterator[GroupMembers]:
         """Of Uniform scale sets, AKS's included: *in service* is Succeeded, and running. Of a VM with a name
-        its ID does not say which set it is in."""
+        its ID does not say which set it is in. A set that was deleted is no group any more."""
         for machine in machines:
             if machine.route.get("kind") == UNIFORM:
                 route = {k: machine.route[k] for k in ("kind", "subscription", "resource_group", "scale_set")}
                 self._sets.setdefault(set_id(route).lower(), route)
-        for _, of_set in sorted(self._sets.items()):
-            yield listed(self._session, of_set, self._clock.now())
+        for name, of_set in sorted(self._sets.items()):
+            found = listed(self._session, of_set, self._clock.now())
+            if found is None:
+                del self._sets[name]
+            else:
+                yield found
 
     # ------------------------------------------------------------ preflight
 

@@ -237,6 +237,14 @@ class FakeArm(Front):
             self._state.remove(resource_id.lower())
         self._state.tell()
 
+    def remove_set(self, scale_set: str) -> None:
+        """The scale set is gone, at once, with all its machines."""
+        for machine in self.instances(scale_set):
+            self.remove(machine.id)
+        with self._state.lock:
+            del self._state.scale_sets[scale_set.lower()]
+        self._state.tell()
+
     def scale(self, scale_set: str, capacity: int) -> tuple[str, ...]:
         """Somebody raises the capacity; the new instances run at once. Returns their ids."""
         with self._state.lock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -42,6 +43,7 @@ from recovery.provider.protocol import abilities_of
 QUICK = Limits(connect=5.0, read=1.0)
 TOKEN = "token"  # noqa: S105 (an idempotency token)
 ALL = "aks-compute,aks-replace,flexible-reimage"
+NUMBERS = itertools.count()
 
 
 class SkippingClock(SystemClock):
@@ -67,7 +69,7 @@ class AzureWorld:
         arm.forget()
         arm.release()
         arm.show_capacity_late(False)
-        name = f"set-{len(arm.instances()):04}"  # sets are listed in the order of their names
+        name = f"set-{next(NUMBERS):04}"  # sets are listed in the order of their names
         self.set = arm.scale_set(name, size=2, orchestration=kind, ephemeral=kind == "Flexible")  # type: ignore[arg-type]
         arm.hold()  # nothing ends before it is told to
         self.first, self.second = arm.instances(self.set)
@@ -1004,6 +1006,18 @@ def test_a_set_that_may_not_be_listed_says_so_and_the_others_are_listed(world: A
     assert "AuthorizationFailed" in denied.unknown
     assert denied.members == ()
     assert [len(group.members) for group in found.values() if not group.unknown] == [2]
+
+
+def test_a_set_that_was_deleted_is_no_group_any_more(world: AzureWorld) -> None:
+    """Its list was unknown for ever, and while one is unknown no machine is known to be in none."""
+    provider, other = world.provider(), AzureWorld(world.arm)
+    machine, kept = provider.identify(world.node), provider.identify(other.node)
+    assert len(list(provider.members([machine, kept]))) == 2
+    world.arm.refuse(404, "ResourceNotFound", on="GET */virtualMachines*")
+    assert [bool(group.unknown) for group in provider.members([kept])].count(True) == 1, "the set is there"
+    world.arm.remove_set(world.set)
+    for known in [machine, kept], [kept]:  # its Nodes go later
+        assert [(group.group, group.unknown) for group in provider.members(known)] == [(kept.group, "")]
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from recovery_testkit.arm import FakeArm
+from recovery_testkit.stage import Page, Stage
 
+from providers.azure.options import Options
+from providers.azure.session import AzureSession, Limits
+from providers.azure.vmss import AzureProvider
+from tests.builders.objects import node_object
 from tests.stories.scenery import pass_time, records
+from tests.stories.scenes import value
 from tests.stories.test_azure import REPLACES, AzureStage
 from tests.stories.test_azure_slow import FleetOnAzure, restarts
-from tests.stories.test_conditions import NEURON, writes
+from tests.stories.test_conditions import NEURON, policy, writes
 
 GOOD = ("NeuronHealth", "False", "NeuronHasNoError")
 
@@ -67,3 +74,44 @@ def test_a_vm_that_is_failed_and_runs_on_keeps_no_other_of_its_set_from_being_re
     assert stage.asked() == ["DELETE", "PATCH"]
     assert records(stage)["node-0"] in ("recovered", "superseded")
     assert not stage.gate().slots
+
+
+class TwoSets(Stage):
+    """Two scale sets of two, ``blue`` and ``green``, all of whose machines are Nodes."""
+
+    def __init__(self) -> None:
+        super().__init__(policy("{type: NeverJoined}", "{do: notify}"))
+        self.arm = FakeArm(now=lambda: self.clock.now().timestamp(), operation_seconds=40)
+        self.arm.start()
+        session = AzureSession(self.clock, self.arm.environ(), Limits(connect=5, read=5))
+        session.token = lambda what, scope="": "a-token"  # type: ignore[method-assign]
+        self.provider: Any = AzureProvider(session, self.clock, Options())
+        self.blue, self.green = (self.arm.scale_set(name, size=2) for name in ("blue", "green"))
+        for vm in (*self.arm.instances(self.blue), *self.arm.instances(self.green)):
+            self.pages[vm.computer_name] = Page()
+            info = {"bootID": vm.boot_id, "systemUUID": vm.vm_id}
+            spec = {"providerID": f"azure://{vm.id}"}
+            self.store.load(node_object(vm.computer_name, spec=spec, info=info, labels={}))
+        self.fleet("controller")
+
+    def act(self) -> None:
+        """Nothing comes of itself."""
+
+
+def test_the_record_of_a_machine_that_never_joined_ends_though_another_set_was_deleted_meanwhile() -> None:
+    """That set was asked for again and again, and unknown; so no machine was known to be in none, and the
+    alarm that groups are unknown stayed for good."""
+    s = TwoSets()
+    (lost,) = s.arm.scale(s.green, 3)
+    pass_time(s, 20 * 60, s, step=15)  # type: ignore[arg-type]
+    ((name, phase),) = records(s).items()
+    assert (name.startswith("never-joined."), phase) == (True, "handedOver")
+    for vm in s.arm.instances(s.blue):
+        s.delete_node(vm.computer_name)
+    s.arm.remove_set(s.blue)
+    pass_time(s, 300, s, step=15)  # type: ignore[arg-type]
+    assert value(s.actors["controller"], "node_recovery_never_joined_unknown") == 0
+    s.arm.remove(lost)
+    pass_time(s, 1800, s, step=15)  # type: ignore[arg-type]
+    assert records(s)[name] in ("withdrawn", "superseded")
+    s.arm.stop()
