@@ -33,6 +33,11 @@ _BY_A_PERSON = {
     "ReadOnlyDisabledSubscription": "its subscription is disabled, until a person enables it",
 }
 """Conflicts that no waiting ends ("Lock your resources", "Troubleshoot common errors")."""
+_NOT_RUNNING = "requires the VM to be running"
+"""Compute's words about a VM that somebody has stopped, or that Azure has deallocated, with the same code
+OperationNotAllowed as of another operation, a quota that is used up and more."""
+_AT_WORK = re.compile(r"another operation|in progress|concurrent|ongoing", re.IGNORECASE)
+_AT_WORK_CODES = frozenset({"AnotherOperationInProgress", "ConflictingConcurrentWriteNotAllowed"})
 
 
 class Fate(Enum):
@@ -170,7 +175,7 @@ def translate(error: Exception, what: str, mutating: bool) -> NodeRecoveryError:
     unsaid = fate is Fate.LOST or (fate is Fate.MISSING and not does_not_exist(error))
     if unsaid and not mutating:
         return Retry(f"{what} got no usable answer: {words_of(error)}")
-    if fate is Fate.BUSY and (why := _BY_A_PERSON.get(code_of(error))):
+    if fate is Fate.BUSY and (why := _by_a_person(error)):
         return Refused(f"Azure refused {what}: {why}; Azure says {words_of(error)}")
     if fate is Fate.BUSY:
         return _busy(error, what)
@@ -196,6 +201,13 @@ _SAY: dict[Fate, Callable[[str, str], NodeRecoveryError]] = {
 }
 
 
+def _by_a_person(error: Exception) -> str:
+    """Why no waiting ends it; empty where it may."""
+    if status_of(error) == 409 and _NOT_RUNNING in message_of(error):
+        return "it does not run, until a person starts it"
+    return _BY_A_PERSON.get(code_of(error), "")
+
+
 def _busy(error: Exception, what: str) -> Retry:
     """Turned away for now. The headers may say which rate limit is used up."""
     headers = headers_of(error)
@@ -206,7 +218,9 @@ def _busy(error: Exception, what: str) -> Retry:
         return Retry(f"Azure throttles {what}{limit}: {words_of(error)}", after)
     if status_of(error) == 412:
         return Retry(f"{what} was not done, somebody else changed it meanwhile: {words_of(error)}", after)
-    return Retry(f"{what} is not yet possible, another operation is under way: {words_of(error)}", after)
+    if code_of(error) in _AT_WORK_CODES or _AT_WORK.search(message_of(error)):
+        return Retry(f"{what} is not yet possible, another operation is under way: {words_of(error)}", after)
+    return Retry(f"{what} is not possible now, Azure says {words_of(error)}", after)
 
 
 def _denied(error: Exception, what: str) -> Refused:

@@ -453,6 +453,40 @@ def test_a_conflict_that_no_waiting_ends_is_a_persons_business(
         provider.start(machine, Step.REPLACE, TOKEN, reference)
 
 
+def test_a_vm_that_was_stopped_is_not_asked_to_restart_again_and_again(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    """That was told as another operation that was under way, and asked for each half minute."""
+    reference = provider.preflight(machine, Step.REBOOT).reference
+    world.arm.put(world.first.id, power="deallocated")
+    why = "it does not run, until a person starts it; Azure says OperationNotAllowed: The operation requires"
+    with pytest.raises(Refused, match=why):
+        provider.start(machine, Step.REBOOT, TOKEN, reference)
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "told"),
+    [
+        ("Conflict", "conflict with a concurrent request", "is not yet possible, another operation is under"),
+        ("AnotherOperationInProgress", "Wait.", "is not yet possible, another operation is under way: "),
+        (
+            "OperationNotAllowed",
+            "exceeding approved Total Regional Cores quota",
+            "is not possible now, Azure",
+        ),
+        ("AllocationFailed", "There is no room.", "is not possible now, Azure says AllocationFailed: There"),
+        ("RetryableError", "A retryable error occurred.", "is not possible now, Azure says RetryableError: "),
+    ],
+)
+def test_a_conflict_is_told_in_azures_own_words(
+    world: AzureWorld, provider: AzureProvider, machine: Machine, code: str, message: str, told: str
+) -> None:
+    reference = provider.preflight(machine, Step.REPLACE).reference
+    world.arm.refuse(409, code, message)
+    with pytest.raises(Retry, match=told):
+        provider.start(machine, Step.REPLACE, TOKEN, reference)
+
+
 def test_a_throttled_api_is_not_asked_before_its_time(
     world: AzureWorld, provider: AzureProvider, machine: Machine
 ) -> None:
