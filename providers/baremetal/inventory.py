@@ -86,17 +86,20 @@ class Inventory:
             raise SettingsError([f"{self.path}: cannot be read: {error.strerror or error}"]) from None
         seen = (found.st_mtime_ns, found.st_ino, found.st_size)
         if seen != self._seen:
-            self._known, self._seen = self._read(), seen
+            self._known = self._read()
+            self._seen = seen
         if isinstance(self._known, SettingsError):
             raise self._known
         return self._known
 
     def _read(self) -> tuple[Entry, ...] | SettingsError:
+        """What it says, or what is wrong with that. Raises ``SettingsError`` where it cannot be read, which
+        says nothing of the file and may pass: so it is not kept."""
         try:
             with open(self.path, "rb") as file:
                 found = parse(file.read(LARGEST + 1), self.path)
         except OSError as error:
-            return SettingsError([f"{self.path}: cannot be read: {error.strerror or error}"])
+            raise SettingsError([f"{self.path}: cannot be read: {error.strerror or error}"]) from None
         except SettingsError as error:
             return error
         for entry in found:

@@ -297,6 +297,24 @@ def test_nothing_is_powered_by_a_file_that_became_broken_until_it_is_mended(tmp_
     assert found.find(identify(NODE)).credentials == "rack-1"
 
 
+def test_a_file_that_could_not_be_read_for_a_moment_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error was kept until somebody wrote the file again, and no machine was powered until then."""
+    found = inventory(tmp_path, one())
+    changed(tmp_path, one(address="https://10.0.0.8"))
+
+    def full(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("builtins.open", full)
+        for _ in range(2):
+            with pytest.raises(Refused, match="cannot be read: Too many open files"):
+                found.find(identify(NODE))
+    assert found.find(identify(NODE)).origin == "https://10.0.0.8"
+
+
 def test_an_agent_with_a_broken_file_does_not_start(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as caught:
         inventory(tmp_path, one(verify="maybe"), BMC_NETWORKS="10.0.0.0/33, 10.0.0.7/24")
