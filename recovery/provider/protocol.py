@@ -275,7 +275,7 @@ class ProviderContext:
 
 
 Factory = Callable[[ProviderContext], Provider]
-MonitorFactory = Callable[[ProviderContext], Monitor]
+MonitorFactory = Callable[[ProviderContext], Monitor | None]
 
 
 def provider_names() -> tuple[str, ...]:
@@ -295,7 +295,7 @@ def load_provider(name: str, context: ProviderContext) -> Provider:
 
 
 def load_monitor(name: str, context: ProviderContext) -> Monitor | None:
-    """The monitor of the provider ``name``, or None where it has none (bare metal)."""
+    """The monitor of the provider ``name``, or None where it has none (bare metal), or nowhere to send to."""
     for entry in entry_points(group=MONITORS):
         if entry.name == name:
             factory: MonitorFactory = entry.load()

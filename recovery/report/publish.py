@@ -169,7 +169,7 @@ class Publisher:
             told.drain()
 
     def _fan_out_all(self, metrics: list[Metric]) -> None:
-        self._try("monitor", functools.partial(self._fan_out, metrics))
+        self._try("monitor", functools.partial(self._fan_out, metrics), items=len(metrics))
 
     def _fan_out(self, metrics: list[Metric]) -> None:
         """Put the metrics into each monitor's own queue."""
@@ -187,9 +187,10 @@ class Publisher:
         return self._monitor_queues[-1][1]
 
     def _publish(self, monitor: Monitor, metrics: list[Metric]) -> None:
+        """What fails counts as a whole, with what was dropped of it: nobody knows how much of it came."""
         dropped = _dropped(monitor)
-        self._try(monitor.name, lambda: monitor.publish(metrics))
-        if more := _dropped(monitor) - dropped:
+        sent = self._try(monitor.name, lambda: monitor.publish(metrics), items=len(metrics))
+        if sent and (more := _dropped(monitor) - dropped):
             self._metrics.undelivered.labels(monitor.name).inc(more)
 
     def _post_all(self, notices: list[Notice]) -> None:
@@ -212,10 +213,12 @@ class Publisher:
             message = notices[first : first + teller.most]
             self._try(teller.name, functools.partial(teller.tell, message), items=len(message))
 
-    def _try(self, sink: str, send: Callable[[], None], about: str = "", items: int = 1) -> None:
-        """Count a failure of ``sink``, and log its error unless it is the same as the last one."""
+    def _try(self, sink: str, send: Callable[[], None], about: str = "", items: int = 1) -> bool:
+        """Whether it was sent. Count a failure of ``sink``, and log its error unless it is the same as the
+        last one."""
         try:
             send()
+            return True
         except NodeRecoveryError as error:
             self._metrics.undelivered.labels(sink).inc(items)
             if str(error) != self._last_error.get(sink):
@@ -224,6 +227,7 @@ class Publisher:
         except Exception:
             self._metrics.undelivered.labels(sink).inc(items)
             log.exception("%s%s: not delivered, because of a bug", about, sink)
+        return False
 
     def _post(self, n: Notice) -> None:
         """Post an Event, or count up the one that already says the same."""

@@ -40,6 +40,7 @@ WORKLOAD = {
     "AZURE_TENANT_ID": "a-tenant",
     "AZURE_FEDERATED_TOKEN_FILE": "/var/run/secrets/azure/tokens/azure-identity-token",
 }
+SUBJECT = {"AZURE_CLUSTER_ID": CLUSTER, "AZURE_REGION": "westeurope"}
 EXPECTED = "expected https:// and a host, with a port at most (http:// on loopback only)"
 NAME = "AZURE_RESOURCE_MANAGER_ENDPOINT"
 
@@ -280,9 +281,11 @@ def test_a_provider_and_a_monitor_are_made_without_the_sdk_being_imported(
 ) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] in ("azure", "msal")]:
         monkeypatch.delitem(sys.modules, name)
-    context = ProviderContext(SystemClock(), WORKLOAD)
+    context = ProviderContext(SystemClock(), {**WORKLOAD, **SUBJECT})
     assert load_provider("azure", context).name == "azure"
-    assert create_monitor(context).name == "azuremonitor"
+    monitor = create_monitor(context)
+    assert monitor is not None
+    assert monitor.name == "azuremonitor"
     assert {"azure.core", "azure.identity", "msal"}.isdisjoint(sys.modules)
 
 
@@ -291,6 +294,15 @@ def test_without_the_sdk_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPa
     with pytest.raises(SettingsError, match=r"install node-recovery\[azure\]") as caught:
         require_sdk()
     assert caught.value.mistakes == (INSTALL,)
+
+
+@pytest.mark.parametrize("missing", [["AZURE_CLUSTER_ID"], ["AZURE_REGION"], list(SUBJECT)])
+def test_without_a_resource_to_tell_of_there_is_no_monitor_and_nothing_is_undelivered(
+    missing: list[str],
+) -> None:
+    """Recovery works without, as the page says; each batch counted as one that could not be delivered."""
+    environ = {**WORKLOAD, **{name: value for name, value in SUBJECT.items() if name not in missing}}
+    assert create_monitor(ProviderContext(SystemClock(), environ)) is None
 
 
 def test_a_monitor_checks_where_it_would_send_a_token() -> None:

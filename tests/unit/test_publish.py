@@ -351,6 +351,24 @@ def test_what_a_monitor_drops_is_counted(stand: Stand) -> None:
     assert stand.untold("azuremonitor") == 4
 
 
+@pytest.mark.parametrize("dropped", [0, 3])
+def test_each_metric_of_a_batch_that_was_lost_is_counted_once(stand: Stand, dropped: int) -> None:
+    """Forty lost points counted as one, and an alert that waits for more than three stayed silent."""
+
+    class Failing(Monitor):
+        dropped = 0
+
+        def publish(self, metrics: Any) -> None:
+            self.dropped += dropped
+            raise Retry("turned away (429)")
+
+    stand.monitor = Failing("azuremonitor")
+    for n in range(40):
+        stand.publisher.fault(f"R{n}", NOW)
+    stand.publisher.flush()
+    assert stand.untold("azuremonitor") == 40
+
+
 # ---------------------------------------------------------------- how long it takes
 
 
