@@ -152,7 +152,7 @@ class RedfishProvider(BareMetalProvider):
             return
         talk = self._talk(machine)
         system = talk.same(self._path(data))
-        if power_of(system) != OFF:
+        if not isinstance(outcome(talk.who, system, data), Unfinished):
             return
         now = self._clock.monotonic()
         since = now - self._switched_on.get(machine.id, -SWITCHED_ON_AGAIN)
@@ -265,16 +265,18 @@ def last_reset(system: Any) -> str:
 def outcome(who: str, system: Any, data: Mapping[str, Any]) -> Poll:
     """What a system's power says of a reset that was, or may have been, asked for."""
     power, reset = power_of(system), data.get("reset")
+    before, last = data.get("last_reset"), last_reset(system)
     unseen = Running if data.get("accepted") or power.startswith(CHANGING) else Unseen
     if reset == FORCE_OFF:
-        if power == OFF:
+        if power == OFF and (data.get("accepted") or (before and last and last != before)):
             return Unfinished(f"{who} has switched it off, and is to switch it on again")
+        if power == OFF:  # the answer was lost, and somebody else may be at work on it
+            return Unseen(f"{who} says that it is off; by whom is not known")
         return unseen(f"{who} says that it is {power}: not off yet, or on again; a new boot ID is the proof")
     if power != ON:
         if reset in SWITCH_ON and power == OFF and not data.get("accepted"):
             return NotApplied(f"{who} says that it is off, as it was")
         return unseen(f"{who} says that it is {power or 'there'}")
-    before, last = data.get("last_reset"), last_reset(system)
     if reset in FORCED and before and last == before and not data.get("accepted") and runs(system):
         return NotApplied(
             f"{who} says that its system runs, and was last reset at {last}, before it was asked"

@@ -601,7 +601,9 @@ def test_the_answer_to_one_question_is_none_to_another(
     reference = begun(provider, machine)
     world.emulator.change(MINE, power_state="Off")
     assert isinstance(provider.poll(machine, reference), Running)
-    assert isinstance(provider.poll(machine, reference_to(machine, reset="ForceOff")), Unfinished)
+    assert isinstance(
+        provider.poll(machine, reference_to(machine, reset="ForceOff", accepted=True)), Unfinished
+    )
 
 
 # ---------------------------------------------------------------- TLS
@@ -1111,6 +1113,45 @@ def test_it_is_switched_on_only_once_it_is_off(
     off_and_on.finish(machine, reference)
     assert world.resets() == ["ForceOff", "On"]
     assert isinstance(off_and_on.poll(machine, reference), Running)
+
+
+OFF_AND_ON = {"target": f"{PATH}/Reset", "ResetType@Redfish.AllowableValues": ["ForceOff", "On"]}
+
+
+@pytest.mark.parametrize(
+    ("before", "last", "accepted", "expected"),
+    [
+        (BEFORE, SINCE, False, Unfinished),
+        (BEFORE, BEFORE, True, Unfinished),
+        ("", "", True, Unfinished),
+        (BEFORE, BEFORE, False, Unseen),
+        (BEFORE, "", False, Unseen),
+        ("", "", False, Unseen),
+    ],
+)
+def test_a_machine_that_somebody_else_may_have_switched_off_is_not_switched_on(
+    deceived: RedfishProvider,
+    machine: Machine,
+    crooked: Crooked,
+    before: str,
+    last: str,
+    accepted: bool,
+    expected: type,
+) -> None:
+    """The request was lost on its way, and a technician switched the machine off to work on it. That was told
+    as done by the request, and the machine was switched on again."""
+    crooked.system(LastResetTime=before, action=OFF_AND_ON)
+    ready = deceived.preflight(machine, Step.REBOOT)
+    assert ready.reference.data["reset"] == "ForceOff"
+    crooked.system(LastResetTime=last, action=OFF_AND_ON, PowerState="Off")
+    data = {**ready.reference.data, **({"accepted": True} if accepted else {})}
+    reference = Reference("baremetal", Step.REBOOT, data)
+    found = deceived.poll(machine, reference)
+    assert type(found) is expected
+    if expected is Unseen:
+        assert found.sentence.endswith("says that it is off; by whom is not known")  # type: ignore[union-attr]
+        deceived.finish(machine, reference)
+        assert not [path for method, path in crooked.asked if method == "POST"]
 
 
 def test_a_bmc_that_is_slow_to_switch_on_is_not_asked_all_the_time(
