@@ -15,6 +15,7 @@ from recovery.quick import replace
 from recovery.signals.detectors import detectors, plugins
 from recovery.signals.memory import (
     EDGE_LIMIT,
+    SETTLE,
     SOURCE,
     State,
     gone,
@@ -25,6 +26,7 @@ from recovery.signals.memory import (
     settled,
 )
 from recovery.signals.page import EDGES, WHOLE, Page, Pair
+from recovery.units import hour
 
 ZEROS = 3
 """So many successive fresh zeros clear a plugin's fault."""
@@ -51,7 +53,8 @@ class Comparison:
         self.known_to_be = detectors(self.pairs)
         self.plugins = plugins(self.uncounted, self.known_to_be)
         self.rising = self._rising()
-        self.unknown = {**self._unexplained(), **self.unknown}
+        self.unexplained = self._unexplained_since()
+        self.unknown = {**self._not_run(), **self._unexplained(), **self.unknown}
 
     def following(self) -> State:
         """The state after this page, but for its reading."""
@@ -73,6 +76,7 @@ class Comparison:
             slow=frozenset(p for p in absent if self.known_to_be.get(p[0]) is not Detector.LOG),
             started=self.page.started if self.whole else self.state.started,
             shown=self.active if self.whole else self.state.shown,
+            unexplained=self.unexplained,
         )
 
     def reading(self, state: State) -> Reading:
@@ -135,6 +139,20 @@ class Comparison:
             type_: f"{reason} was counted again but {type_} shows nothing: its check may not have run through"
             for type_, reason in sorted(self.page.gauges)
             if reason in self.rising and reason not in shown and type_ not in self.busy
+        }
+
+    def _unexplained_since(self) -> dict[str, datetime]:
+        """Types of which a fault is held, and when ``_unexplained`` was last true of them. A plugin's run
+        that came to nothing is counted once, and the pages until its next run show the same zeros."""
+        held = {type_ for type_, _ in self.state.held}
+        lately = {t: at for t, at in self.state.unexplained.items() if self.at - at < SETTLE}
+        now = dict.fromkeys(self._unexplained(), self.at)
+        return {t: at for t, at in {**lately, **now}.items() if t in held and t not in self.busy}
+
+    def _not_run(self) -> dict[str, str]:
+        return {
+            type_: f"{type_} shows nothing, and at {hour(at)} its check may not have run through"
+            for type_, at in sorted(self.unexplained.items())
         }
 
     def _unknown_since(self, key: str) -> datetime:

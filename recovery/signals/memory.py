@@ -30,6 +30,7 @@ class State:
     ``pairs`` and ``counters`` are what was on the pages so far; ``uncounted`` the pairs whose reason has no
     counter: their types are custom plugins'. ``held`` are the faults, ``edges`` the temporary rules' events.
     ``absent``: since when no page shows a pair of a log rule. ``slow``: those that may be a plugin's.
+    ``unexplained``: types of a held fault that show nothing, and when a reason of theirs was counted last.
     ``shown``: the pairs that the last good page showed. ``started``: when the
     detector's process began, as its page says. ``gap``: a read failed since the last undamaged page, so the
     detector may be another one. ``said``: what to log of the last page. ``steady``: the page that changes
@@ -54,6 +55,7 @@ class State:
     slow: frozenset[Pair] = frozenset()
     started: str = ""
     shown: frozenset[Pair] = frozenset()
+    unexplained: Mapping[str, datetime] = field(default_factory=dict)
 
 
 def looks_back(state: State, at: datetime) -> bool:

@@ -10,10 +10,11 @@ from tests.builders.policies import policy_file
 from tests.stories.scenes import ALL_MARKS, calls, marked, phase, release_by_command, stubborn_pod, the_record
 
 
-def page(bad: int, *, good: bool = True) -> bytes:
-    """Two checks. ``good``: their healthy reasons are listed, as they are once any check has had a result."""
+def page(bad: int, *, good: bool = True, count: int | None = None) -> bytes:
+    """Two checks. ``good``: their healthy reasons are listed, as they are once any check has had a result.
+    ``count``: how often the slow one was counted."""
     lines = [
-        f'problem_counter{{reason="DcgmiHealthHasIssues"}} {bad}',
+        f'problem_counter{{reason="DcgmiHealthHasIssues"}} {bad if count is None else count}',
         'problem_counter{reason="GpuBusHasIssues"} 0',
         f'problem_gauge{{reason="DcgmiHealthHasIssues",type="DcgmiHealth"}} {bad}',
         'problem_gauge{reason="GpuBusHasIssues",type="GpuBus"} 0',
@@ -67,3 +68,17 @@ def test_a_drain_is_not_broken_off_while_the_slow_check_has_not_run() -> None:
     for _ in range(3):
         restarted(s)
     assert (phase(s), marked(s), len(the_record(s).starts)) == (Phase.RECOVERING, ALL_MARKS, 1)
+
+
+def test_a_check_that_cannot_run_any_more_takes_no_fault_back() -> None:
+    """Each of its runs comes to nothing (exit code 2): it is counted, and the gauge shows 0."""
+    s = site("{do: drain, within: 30m}, {do: replace, within: 30m}")
+    stubborn_pod(s)
+    s.pages["node-0"].body = page(1)
+    s.run(30)
+    for count in range(2, 17):
+        s.pages["node-0"].body = page(0, count=count)
+        s.run(60)
+    assert (phase(s), marked(s)) == (Phase.RECOVERING, ALL_MARKS)
+    s.run(6 * 60)
+    assert (phase(s), calls(s)) == (Phase.WITHDRAWN, [])
