@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from recovery_testkit.kubefaults import Asked, server_error
 from recovery_testkit.stage import Stage
 
-from recovery.model import Phase
+from recovery.agent.fleet.outbreaks import Outbreaks
+from recovery.model import Fault, Phase
 from tests.stories.scenery import RECORDS, pass_time, slots
 from tests.stories.scenes import (
     NO_MARKS,
@@ -170,3 +173,21 @@ def test_neither_is_how_many_devices_are_left() -> None:
     pass_time(s, 120, Group(s))
     assert calls(s) == [("reboot", "m-0")]  # one of their zone at a time
     assert not [i for i in range(4) if "one cause" in " ".join(record_sentences(s, f"node-{i}"))]
+
+
+def test_what_cannot_be_told_of_one_record_keeps_no_other_from_being_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    s, cloud = drained_and_held()
+    tell = Outbreaks.tell
+
+    def stumbles(known: Outbreaks, name: str, machine: str, faults: Iterable[Fault]) -> None:
+        if name == "node-3":
+            raise TypeError("what is this")
+        tell(known, name, machine, faults)
+
+    monkeypatch.setattr(Outbreaks, "tell", stumbles)
+    resigns(s)
+    pass_time(s, 60, cloud, step=1)
+    assert (calls(s), slots(s)) == ([], ["node-0"])
+    assert "3 of the 3 machines have rack=r7" in seen_by_the_next(s, "node-0")

@@ -28,6 +28,8 @@ FIRST_PAUSE, WORST_PAUSE = 1.0, 30.0
 """Seconds until the records are listed again after an error; each further one doubles them."""
 ANOTHER_IS_AT_IT = 0.1
 """Seconds until a thread looks again whether the others are done."""
+LONGEST = 5.0
+"""Seconds after which a thread comes round in between: one that tells of thousands is not stuck."""
 
 Told = tuple[str, str, tuple[Fault, ...]]
 """A node, its machine, and the faults on its record."""
@@ -73,6 +75,7 @@ class LookBack:
         self._metrics = metrics
         self._listing = threading.Lock()
         self._counting = threading.Lock()
+        self._clock = clock
         self._backoff = Backoff(clock, FIRST_PAUSE, WORST_PAUSE, random.Random())  # noqa: S311 - jitter
         self._look: _Look | None = None
         self.refused = ""
@@ -85,7 +88,8 @@ class LookBack:
             look = self._listed()
         if look is None:
             return 0.0 if self.refused else ANOTHER_IS_AT_IT
-        while look.left and self._leader.leads:
+        until = self._clock.monotonic() + LONGEST
+        while look.left and self._leader.leads and self._clock.monotonic() < until:
             try:
                 told = look.untold.get_nowait()
             except queue.Empty:
