@@ -305,17 +305,24 @@ def past(r: Record | None, now: datetime, seen_for: timedelta = timedelta(0)) ->
     def maybe(at: datetime | None) -> datetime | None:
         return no_later(at) if at else None
 
-    p = r.progress
+    p, call = r.progress, r.intent
+    put_off = (
+        None if call and no_later(call.at) != call.at else p.retry_at
+    )  # so far ahead of now, it counts not
     return replace(
         r,
         phase_since=no_later(r.phase_since),
         rung_since=maybe(r.rung_since),
+        intent=replace(call, at=no_later(call.at)) if call else None,
+        node_gone_since=maybe(r.node_gone_since),
         progress=replace(
             p,
             step_since=maybe(p.step_since),
             proving_since=maybe(p.proving_since),
             evidence=replace(p.evidence, at=no_later(p.evidence.at)) if p.evidence else None,
             accounted=maybe(p.accounted),
+            retry_at=put_off,
+            taking_back=maybe(p.taking_back),
             holding=replace(p.holding, since=no_later(p.holding.since)) if p.holding else None,
         ),
         validation=replace(r.validation, since=no_later(r.validation.since)) if r.validation else None,
@@ -328,4 +335,6 @@ def _moments(r: Record) -> list[datetime]:
     p, v, e = r.progress, r.validation, r.progress.evidence
     maybe = (r.rung_since, p.step_since, p.proving_since, p.accounted, *(f.quiet_since for f in r.faults))
     also = (p.holding.since if p.holding else None, e.at if e else None, v.since if v else None)
-    return [r.phase_since, *(at for at in (*maybe, *also) if at is not None), *(f.since for f in r.faults)]
+    more = (r.intent.at if r.intent else None, p.taking_back, r.node_gone_since)
+    there = (at for at in (*maybe, *also, *more) if at is not None)
+    return [r.phase_since, *there, *(f.since for f in r.faults)]

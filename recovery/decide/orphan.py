@@ -40,7 +40,7 @@ from recovery.decide.ladder import slot_put_back, without_slot
 from recovery.decide.lifecycle import Event
 from recovery.decide.probation import prove
 from recovery.decide.provider_step import provider_step
-from recovery.decide.situation import Situation
+from recovery.decide.situation import ABOUT_NOW, Situation
 from recovery.decide.stuck_pods import PATIENCE, gone_so_far, stuck_pods
 from recovery.model import Cause, IntentState, Machine, Phase, Record, Slot
 from recovery.quick import replace
@@ -95,7 +95,9 @@ def _fenced(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 def _wanted_back(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """Answer a release request, where the node's own agent has not: that may be able to do more."""
-    if r.release is None or not (s.lease.mine or s.lease.stale) or s.now - r.release.at < OWN_AGENT_FIRST:
+    if r.release is None or not (s.lease.mine or s.lease.stale):
+        return None
+    if -ABOUT_NOW <= s.now - r.release.at < OWN_AGENT_FIRST:  # further ahead, a clock was set back since
         return None
     return wanted_back(s, r)
 

@@ -13,10 +13,11 @@ from recovery_testkit.clock import FakeClock
 from recovery_testkit.stage import Stage, npd_page
 
 from recovery.clock import ApiTime
+from recovery.errors import Ambiguous, Retry
 from recovery.kube.transport import Response
 from recovery.model import Phase
 from tests.builders.policies import policy_file
-from tests.stories.scenes import REBOOTS, boot, calls, phase, stubborn_pod, value
+from tests.stories.scenes import REBOOTS, boot, calls, phase, stubborn_pod, the_record, value
 
 TOLERANT = policy_file("{do: replace, within: 30m}", after="5m")
 DRAINS = policy_file("{do: drain, within: 5m, then: force}, {do: replace, within: 30m}")
@@ -246,3 +247,50 @@ def test_after_an_hour_without_an_outlier_the_next_one_is_reported_again(
         assert (time.outlier > timedelta(0)) is (answer in (5, 6, 11))
         clock.advance(3000)
     assert len(caplog.records) == 2
+
+
+# ---------------------------------------------------------------- all clocks are set back by hours
+
+
+def test_a_lost_call_is_asked_again_though_all_clocks_were_set_back_by_hours() -> None:
+    s, clocks = all_ahead(policy_file("{do: replace, within: 30m}"))
+
+    def lose() -> None:
+        s.provider.before_call = lambda: None
+        raise Ambiguous("the connection was reset")
+
+    s.provider.before_call = lose
+    s.fault("node-0")
+    while (r := s.record("node-0")) is None or r.intent is None:
+        s.run(0.5)
+    clocks.set_right()
+    assert 60 <= until_called(s) <= 80
+
+
+def test_a_call_that_was_put_off_is_made_though_all_clocks_were_set_back_by_hours() -> None:
+    s, clocks = all_ahead(policy_file("{do: replace, within: 30m}"))
+    s.provider.start_error = Retry("throttled", timedelta(minutes=5))
+    s.fault("node-0")
+    until_called(s)
+    s.provider.start_error = None
+    s.provider.calls.clear()
+    clocks.set_right()
+    assert until_called(s) <= 60
+
+
+def test_a_node_that_is_gone_is_laid_to_rest_though_all_clocks_were_set_back_by_hours() -> None:
+    s, clocks = all_ahead(policy_file("{do: cordon}"))
+    s.agent("node-1")
+    s.concluder()
+    s.fault("node-0")
+    s.run(100)
+    s.provider.gone = lambda machine: None
+    s.delete_node("node-0")
+    s.kill(s.actors["agent of node-0"])
+    s.run(300, step=5)
+    assert (phase(s), the_record(s).node_gone_since is None) == (Phase.HANDED_OVER, False)
+    clocks.set_right()
+    s.run(3000, step=10)
+    assert phase(s) is Phase.HANDED_OVER
+    s.run(1200, step=10)
+    assert phase(s) is Phase.SUPERSEDED

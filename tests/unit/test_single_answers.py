@@ -18,9 +18,10 @@ from recovery.decide.latch import taken_back
 from recovery.decide.lifecycle import Event
 from recovery.decide.marks import unmark_patch
 from recovery.decide.needs import needed
+from recovery.decide.orphan import OWN_AGENT_FIRST, conclude
 from recovery.decide.own_node import decide
 from recovery.decide.queue import without_tried
-from recovery.decide.situation import ClaimsByEvent, Preflighted, Situation
+from recovery.decide.situation import ClaimsByEvent, Lease, Preflighted, Role, Situation
 from recovery.model import (
     HARDWARE_ID,
     TAINT,
@@ -30,8 +31,10 @@ from recovery.model import (
     Marks,
     Phase,
     Preflight,
+    Progress,
     Record,
     Reference,
+    ReleaseRequest,
     Rung,
     Share,
     Start,
@@ -42,7 +45,7 @@ from tests.builders.faults import DMA, HBM, fault, problem, reading
 from tests.builders.gates import census, gate, slot, start
 from tests.builders.nodes import MACHINE, ZONE, node
 from tests.builders.policies import LADDER, policy
-from tests.builders.records import record
+from tests.builders.records import intent, record
 from tests.builders.situations import situation
 from tests.builders.times import HOUR, MINUTE, NOW, SECOND
 
@@ -299,3 +302,35 @@ def test_a_moment_in_the_future_counts_as_now(field: str) -> None:
         "fault": found.faults[0].since,
     }
     assert moments == at | {field: NOW}
+
+
+def test_so_do_those_of_its_call_and_of_its_node_and_what_was_put_off_is_so_no_more() -> None:
+    """Each look's own now would be no moment to count from: they have been seen so for a minute."""
+    asked = Progress(retry_at=FUTURE + MINUTE, taking_back=FUTURE)
+    call = replace(intent(), at=FUTURE)
+    found = past(record(intent=call, node_gone_since=FUTURE, progress=asked), NOW, MINUTE)
+    assert found is not None
+    assert found.intent is not None
+    assert (found.intent.at, found.node_gone_since) == (NOW - MINUTE, NOW - MINUTE)
+    assert (found.progress.retry_at, found.progress.taking_back) == (None, NOW - MINUTE)
+    for other in ({"intent": call}, {"node_gone_since": FUTURE}, {"progress": Progress(taking_back=FUTURE)}):
+        assert past(record(**other), NOW) != record(**other), other
+
+
+def test_what_was_put_off_before_the_clock_was_set_back_by_nothing_stays_so() -> None:
+    r = record(intent=intent(), progress=Progress(retry_at=FUTURE + MINUTE), phase_since=FUTURE)
+    found = past(r, NOW)
+    assert found is not None
+    assert (found.phase_since, found.progress.retry_at) == (NOW, FUTURE + MINUTE)
+
+
+@pytest.mark.parametrize(
+    ("asked_at", "answered"),
+    [(NOW - OWN_AGENT_FIRST, True), (NOW - MINUTE, False), (NOW + SECOND, False), (NOW + HOUR, True)],
+)
+def test_a_release_is_left_to_the_own_agent_first_but_not_until_a_moment_in_the_future(
+    asked_at: datetime, answered: bool
+) -> None:
+    r = record(Phase.HANDED_OVER, release=ReleaseRequest("ada", asked_at))
+    s = situation(record=r, gate=gate(open=()), role=Role.CONCLUDER, lease=Lease())
+    assert isinstance(conclude(s).effect, WriteRecord) is answered
