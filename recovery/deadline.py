@@ -15,7 +15,7 @@ import http.client
 import io
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -96,6 +96,24 @@ def patient(seconds: float) -> Iterator[Patience]:
         _GIVEN.reset(token)
 
 
+_SENT_WHILE: ContextVar[Callable[[], bool] | None] = ContextVar("sent while", default=None)
+
+
+@contextmanager
+def sent_while(may: Callable[[], bool]) -> Iterator[None]:
+    """A connection that is made within is not used once ``may`` says no: it was not made in time.
+
+    To find an address takes as long as the system's resolver likes, and no time-out bounds that. It comes
+    before the first byte is sent, so a request that would come too late is still not sent. To urllib3 that is
+    a ``ConnectTimeoutError``.
+    """
+    token = _SENT_WHILE.set(may)
+    try:
+        yield
+    finally:
+        _SENT_WHILE.reset(token)
+
+
 class _Answer(http.client.HTTPResponse):
     """An answer for which the socket's time-out is that of the whole, from the first byte of its headers."""
 
@@ -114,6 +132,16 @@ class _InTime:
     sets the socket's time-out anew."""
 
     response_class = _Answer
+
+    def connect(self) -> None:
+        stock: Any = super()
+        stock.connect()
+        may = _SENT_WHILE.get()
+        if may is not None and not may():
+            from urllib3.exceptions import ConnectTimeoutError
+
+            stock.close()
+            raise ConnectTimeoutError("it took too long to connect: nothing was sent")
 
 
 @cache

@@ -14,7 +14,7 @@ from typing import Any
 
 from providers.aws import errors
 from recovery.clock import Clock
-from recovery.deadline import in_time
+from recovery.deadline import in_time, sent_while
 from recovery.errors import Ambiguous, Refused, Retry, SettingsError
 from recovery.provider.late import not_late
 
@@ -36,9 +36,14 @@ class Limits:
     attempts: int = 3
 
     @property
+    def connected(self) -> float:
+        """Seconds after which a call that changes something is not sent any more."""
+        return PREPARE + RESOLVE + ADDRESSES * self.connect
+
+    @property
     def longest(self) -> float:
         """Seconds after which a call that is tried once has surely ended."""
-        return PREPARE + RESOLVE + ADDRESSES * self.connect + self.read
+        return self.connected + self.read
 
 
 def require_sdk() -> None:
@@ -87,7 +92,8 @@ class AwsSession:
         client = self._client(service, region, what, mutating=True)
         not_late(self._clock, begun, PREPARE, what, "getting credentials")
         try:
-            answer = self._call(client, operation, what, params, mutating=True)
+            with sent_while(lambda: self._clock.boottime() - begun <= self._limits.connected):
+                answer = self._call(client, operation, what, params, mutating=True)
         finally:
             client.close()  # if AWS closes an idle connection, the next call would look lost
         # These calls have empty answers, and to the SDK any well-formed page is one.

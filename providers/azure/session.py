@@ -18,7 +18,7 @@ from typing import Any
 from providers.azure import errors
 from providers.azure.settings import MANAGER, PUBLIC
 from recovery.clock import Clock
-from recovery.deadline import adapter_class
+from recovery.deadline import adapter_class, sent_while
 from recovery.errors import Ambiguous, Refused, Retry, SettingsError
 from recovery.provider.late import not_late
 
@@ -134,7 +134,9 @@ class AzureSession:
         try:
             not_late(self._clock, begun, PREPARE, what, "getting a token")
             hook = {"polling": False, "raw_response_hook": seen}
-            self._call(lambda: ask(client)(**hook), what, mutating=True)
+            connected = PREPARE + RESOLVE + ADDRESSES * self._limits.connect
+            with sent_while(lambda: self._clock.boottime() - begun <= connected):
+                self._call(lambda: ask(client)(**hook), what, mutating=True)
         finally:
             client.close()
         return seen.operation

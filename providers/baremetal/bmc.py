@@ -19,7 +19,7 @@ from urllib.parse import urljoin
 
 from providers.baremetal.machine import Bmc, Credentials
 from recovery.clock import Clock
-from recovery.deadline import adapter_class
+from recovery.deadline import adapter_class, sent_while
 from recovery.errors import Ambiguous, NodeRecoveryError, Refused, Retry
 from recovery.provider.words import one_line
 
@@ -114,7 +114,10 @@ class Wire:
 
     def post(self, path: str, data: Mapping[str, Any]) -> None:
         """What changes something, once. Raises ``Retry`` (nothing was done), ``Refused`` or ``Ambiguous``."""
-        answer = self._send("POST", path, data)
+        begun = self._clock.boottime()
+        connected = RESOLVE + ADDRESSES * self._limits.connect + self._limits.read
+        with sent_while(lambda: self._clock.boottime() - begun <= connected):
+            answer = self._send("POST", path, data)
         if 200 <= answer.status_code < 300:  # 202 too: what became of the task is seen on the machine
             return
         if answer.status_code == 408 or not 400 <= answer.status_code < 500:

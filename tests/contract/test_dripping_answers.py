@@ -400,3 +400,73 @@ def test_a_bmc_that_drips_is_given_up(
 def test_a_question_to_prometheus_ends_in_time(dripping: Dripping) -> None:
     assert seconds_of(lambda: PrometheusClient(dripping.url, timeout=0.5).ask("up")) < BOUND
     assert len(dripping.asked) == 1
+
+
+# ---------------------------------------------------------------- addresses that are found too late
+
+
+class Late(SystemClock):
+    """A clock that is put forward by half a minute for each address: a resolver may take as long."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ahead = 0.0
+        resolve = socket.getaddrinfo
+
+        def slow(*args: Any, **more: Any) -> Any:
+            self.ahead += 30.0
+            return resolve(*args, **more)
+
+        monkeypatch.setattr(socket, "getaddrinfo", slow)
+
+    def boottime(self) -> float:
+        return super().boottime() + self.ahead
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> Late:
+    return Late(monkeypatch)
+
+
+def asked(server: Dripping) -> list[str]:
+    """What it was asked; a connection that is closed again asks nothing."""
+    return [line for line in server.asked if line]
+
+
+def test_a_call_to_aws_is_not_sent_once_it_has_surely_ended(
+    serve: Callable[..., Dripping], aws: AwsSession, late: Late, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No time-out bounds the resolver of the system, and others act once the call timeout is over."""
+    server = serve("headers")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+    name = "SetInstanceHealth"
+    aws._client("autoscaling", "us-west-2", name, mutating=True)  # the SDK is imported: that takes a second
+    aws._clock = late
+    with pytest.raises(Retry, match="was not sent, AWS could not be reached"):
+        aws.submit("autoscaling", name, "us-west-2", name, **MARK)
+    assert asked(server) == []
+
+
+def test_a_call_to_azure_is_not_sent_once_it_has_surely_ended(
+    serve: Callable[..., Dripping], late: Late
+) -> None:
+    server = serve("headers")
+    session = azure(server.url)
+    session._credential, session._clock = _Credential(), late
+    with pytest.raises(Retry, match="was not sent"):
+        session.submit(
+            "s",
+            "it",
+            lambda c: lambda **hook: c.virtual_machine_scale_set_vms.begin_redeploy("g", "v", "0", **hook),
+        )
+    assert asked(server) == []
+
+
+def test_a_reset_by_a_bmc_is_not_sent_once_it_has_surely_ended(
+    serve: Callable[..., Dripping], late: Late
+) -> None:
+    server = serve("headers")
+    limits = BmcLimits(connect=0.5, read=0.5)
+    wire = Wire("the BMC", Bmc(server.url), Credentials("u", "p"), limits, late)
+    with pytest.raises(Retry, match="the BMC did not answer: it took too long to connect: nothing was sent"):
+        wire.post("/redfish/v1/", data={})
+    assert asked(server) == []
