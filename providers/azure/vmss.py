@@ -160,7 +160,8 @@ class AzureProvider:
         data |= {
             "capacity": group.capacity,
             KEY: pack(known),
-            "restore": not self._options.autoscaler,
+            # Somebody else's deletion may be a scale-in, whose capacity shows only at its end.
+            "restore": not (self._options.autoscaler or (adopt and group.under_way)),
         }
         leaving = next((m.name for m in others if m.state == "Deleting"), "")
         not_yet = "" if adopt else _busy(machine, found)

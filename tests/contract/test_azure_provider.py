@@ -620,6 +620,23 @@ def test_what_is_being_made_while_a_deletion_is_adopted_may_take_the_place(
         )
 
 
+def test_a_scale_in_that_takes_the_sick_machine_is_not_undone(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    """Its capacity shows late. It was recorded as it was before, and set back to that afterwards."""
+    begun(world.provider(), machine, Step.REPLACE)  # as a person's scale-in
+    of_set = world.arm._state.scale_sets[world.set.lower()]
+    of_set.capacity = 2
+    found = provider.preflight(machine, Step.REPLACE)
+    assert (bool(found.adopt), found.reference.data["capacity"]) == (True, 2)
+    world.arm.finish()
+    of_set.capacity = 1
+    world.later()
+    outcome = provider.poll(machine, found.reference)
+    assert isinstance(outcome, Running)
+    assert "wants 1 VMs and not 2 any more: somebody has changed it" in outcome.sentence
+
+
 def test_a_machine_that_is_given_the_old_ones_number_is_the_new_one(
     world: AzureWorld, provider: AzureProvider, machine: Machine
 ) -> None:
