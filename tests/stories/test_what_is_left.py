@@ -6,6 +6,7 @@ import pytest
 from recovery_testkit.stage import Stage, npd_page
 
 from recovery.model import Phase
+from recovery.signals.memory import SETTLE
 from tests.builders.faults import DMA
 from tests.builders.policies import HEAD
 from tests.stories.scenery import sentences, slots
@@ -62,7 +63,7 @@ def first_ends(
     shows(s, nvlink=True, dma=stays)
     s.run(10)
     shows(s, nvlink=False, dma=stays)
-    s.run(30)
+    s.run(30 if stays else 30 + SETTLE.total_seconds())
     return s
 
 

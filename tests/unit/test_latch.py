@@ -106,7 +106,7 @@ def test_a_hold_counts_from_the_moment_that_is_on_the_record() -> None:
 def test_every_row_of_the_catalogue_says_what_states_it() -> None:
     others = {"SignalUnknown", aznhc.TYPE, konduktor.TYPE, dcgm.HEALTH}
     others |= autopilot.TYPES | autopilot_gauge.TYPES | device_counts.TYPES | black_hole.TYPES
-    others |= {never_joined.TYPE}
+    others |= {never_joined.TYPE, "AcceleratedHardwareReady"}
     assert {row.type for row in faults() if row.detector is None} == others
     assert all(default_for(d, "Any").hold == timedelta(0) for d in Detector)
 

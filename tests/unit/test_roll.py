@@ -32,6 +32,9 @@ class Watch:
     def all(self) -> Iterator[NodeView]:
         return iter(self._known)
 
+    def went(self) -> list[Any]:
+        return []
+
     def now(self) -> Any:
         return self._stage.clock.true_time()
 

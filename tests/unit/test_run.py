@@ -182,7 +182,7 @@ def test_a_loop_that_pauses_for_long_comes_round_in_time_to_renew_the_lease_of_a
         stage.clock.advance(pauses[-1])
     assert "tolerated for 30 min by rule a" in program.agent.last.reason
     assert max(pauses[5:]) <= 15
-    assert min(pauses[5:]) > 1
+    assert sum(pauses[5:]) > 5 * len(pauses[5:]), "and no sooner than it has to"
 
 
 @pytest.mark.parametrize(
