@@ -47,8 +47,8 @@ class Vm:
 
     @property
     def there(self) -> bool:
-        """Nothing is under way with it. One that is Failed is there, too: an extension that fails is enough,
-        it may well run, and Azure makes no other in its place."""
+        """Nothing is under way with it. One that is Failed is there, too, if it runs: an extension that fails
+        is enough, and Azure makes no other in its place."""
         return self.state in ENDED
 
 

@@ -116,6 +116,8 @@ def _by_policy(type: str, own: ConditionRow) -> Polarity:
     """A row that changes one thing leaves all else as it is known. A polarity that it turned round by leaving
     it out would make a fault of a healthy machine's good status."""
     known = _known_polarity(type) or Polarity("the policy", (type,), "True", takes_back=True)
+    if own.type == type:  # the policy names it, if in a row and not in a rule
+        known = replace(known, only_named=False)
     bad = known.bad if own.bad is None else own.bad
     return replace(known, bad=bad, takes_back=known.takes_back if own.takes_back is None else own.takes_back)
 

@@ -39,12 +39,11 @@ from recovery.model import (
     UnderWay,
 )
 from recovery.short import LONGEST_OBJECT
-from recovery.signals.memory import EDGE_LIMIT, EDGE_MEMORY
+from recovery.signals.memory import EDGE_LIMIT
 from recovery.units import (
     BOUND_PATTERN,
     DURATION_PATTERN,
     SHARE_PATTERN,
-    format_duration,
     parse_bound,
     parse_duration,
     parse_share,
@@ -139,13 +138,6 @@ def _times(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= EDGE_LIMIT:
         return value
     raise _expected(f"a whole number from 1 to {EDGE_LIMIT}, because an agent remembers no more")
-
-
-def _remembered(value: timedelta) -> timedelta:
-    if value > EDGE_MEMORY:
-        most = format_duration(EDGE_MEMORY)
-        raise _expected(f"at most {most}, because an agent remembers nothing for longer")
-    return value
 
 
 def _natural(value: Any) -> int:
@@ -355,7 +347,6 @@ Count = Annotated[int, BeforeValidator(_count), WithJsonSchema({"type": "integer
 Times = Annotated[
     int, BeforeValidator(_times), WithJsonSchema({"type": "integer", "minimum": 1, "maximum": EDGE_LIMIT})
 ]
-Remembered = Annotated[Deadline, AfterValidator(_remembered)]
 """A window of no more than what is counted is remembered for."""
 
 

@@ -12,6 +12,7 @@ from recovery.config.policy_fields import ADMITTED_TAINTS
 from recovery.decide.diagnosis import SIGNAL_UNKNOWN
 from recovery.decide.room import LEAST_STARTS
 from recovery.model import (
+    EVERY_OTHER,
     Absent,
     Detector,
     Latch,
@@ -37,7 +38,8 @@ from recovery.signals import (
     loki,
     never_joined,
 )
-from recovery.units import few, span
+from recovery.signals.memory import EDGE_MEMORY
+from recovery.units import few, format_duration, span
 
 SAME_MACHINE = frozenset({Step.REBOOT, Step.REIMAGE, Step.REDEPLOY})
 TYPES: Mapping[str, Collection[str]] = {
@@ -102,9 +104,19 @@ def _about_limits(policy: Policy) -> Iterator[tuple[str, str]]:
             "limits.brake",
             f"{policy.limits.brake}, so nothing is ever started: one sick node already exceeds it",
         )
+    else:
+        yield from _about_brakes_of_values(policy)
     if (most := policy.limits.attempts.max) > LEAST_STARTS:
         room = f"a closed record has room for {LEAST_STARTS} to 20 starts"
         yield "limits.attempts.max", f"{most}, but {room}: those that it forgets are not counted"
+
+
+def _about_brakes_of_values(policy: Policy) -> Iterator[tuple[str, str]]:
+    for key, per in policy.limits.brake_per.items():
+        for value, share in per.items():
+            if not (share.count or share.percent):
+                where = "any value" if value == EVERY_OTHER else value
+                yield f"limits.brakePer.{key}", f"{share} for {where}, so nothing is ever started there"
 
 
 def _about_starts(policy: Policy) -> Iterator[tuple[str, str]]:
@@ -188,6 +200,9 @@ def _about_rule(rule: Rule) -> Iterator[tuple[str, str]]:
     if named in home and named not in types:
         of = f"; its type is {home[named]}" if home[named] else "; a temporary rule has no type"
         yield ".match.type", f"{named} is a reason, not a type{of}"
+    if rule.match.times is not None and rule.match.times.within > EDGE_MEMORY:
+        most, asked = format_duration(EDGE_MEMORY), format_duration(rule.match.times.within)
+        yield ".match.times.within", f"{asked}, but an agent remembers the last {most} only"
     for reason in rule.match.reasons:
         if reason in types and reason not in home:
             yield ".match.reason", f"{reason} is a type, not a reason"

@@ -45,7 +45,6 @@ from recovery.config.policy_fields import (
     Port,
     Portion,
     Query,
-    Remembered,
     RowName,
     Running,
     SomeLabels,
@@ -117,7 +116,7 @@ class TimesModel(Strict):
     """Only when it happened this often within a sliding window."""
 
     count: Times
-    within: Remembered
+    within: Deadline
 
 
 class RecordsModel(Strict):

@@ -121,9 +121,10 @@ def settled(r: Record, now: datetime, state: IntentState, event: HistoryEvent, w
     progress, attempt = r.progress, Attempt(r.intent.attempt, r.intent.action)
     if state in (IntentState.SUBMITTED, IntentState.AMBIGUOUS) and attempt not in progress.submitted:
         progress = replace(progress, submitted=(*progress.submitted, attempt)[-MOST_ATTEMPTS:])
-    if state is IntentState.NOT_APPLIED:
+    if state in (IntentState.NOT_APPLIED, IntentState.ABANDONED):
         made = tuple(x for x in progress.submitted if x != attempt)  # it was not, as far as can be seen
-        progress = replace(progress, submitted=made, tries=progress.tries + 1)
+        tries = progress.tries + (state is IntentState.NOT_APPLIED)
+        progress = replace(progress, submitted=made, tries=tries)
     return replace(note(r, now, event, why), intent=replace(r.intent, state=state), progress=progress)
 
 

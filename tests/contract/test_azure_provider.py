@@ -555,6 +555,14 @@ def test_a_set_is_short_of_what_is_to_come_and_not_of_what_has_failed(
     assert provider.preflight(machine, Step.REPLACE).short_by == short_by
 
 
+def test_a_set_is_short_of_a_vm_that_never_got_a_machine(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    """Its allocation has failed: there is no room, and the sick machine is worth more than none."""
+    world.arm.put(world.second.id, provisioning="Failed", power="deallocated")
+    assert provider.preflight(machine, Step.REPLACE).short_by == 1
+
+
 def test_a_replacement_beside_a_vm_that_was_failed_before_is_complete(
     world: AzureWorld, provider: AzureProvider, machine: Machine
 ) -> None:

@@ -562,3 +562,16 @@ def test_a_row_that_does_not_say_what_is_bad_takes_no_healthy_node_for_a_sick_on
     writes(s, EKS)
     to_the_end(s, Cloud(s))
     assert calls(s) == [("replace", "m-0")]
+
+
+def test_a_row_that_names_a_condition_is_as_good_as_a_rule_that_does() -> None:
+    """A kubelet's pressure is read only where the policy names it; a wildcard rule does not."""
+    pressure = ("DiskPressure", "True", "KubeletHasDiskPressure")
+    for sources, expected in (
+        (b"[conditions]", []),
+        (b"[{conditions: {rows: [{type: DiskPressure}]}}]", [("reboot", "m-0")]),
+    ):
+        s = cast(policy('{type: "Disk*"}', "{do: reboot}").replace(b"[conditions]", sources))
+        writes(s, pressure)
+        s.run(30)
+        assert calls(s) == expected

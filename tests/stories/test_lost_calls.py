@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from recovery_testkit.stage import Stage
 
 from recovery.errors import Ambiguous
-from recovery.model import Phase
+from recovery.model import NotApplied, Phase
 from tests.builders.policies import policy_file
 from tests.stories.scenes import (
     NO_MARKS,
@@ -51,6 +53,20 @@ def test_a_fault_that_ends_after_it_is_withdrawn_and_no_success_is_told() -> Non
     assert messages(s, "Withdrawn") == [f"{BACK} before anything destructive"]
     assert outcomes(s) == ["observed", "started", "failed", "withdrawn"]
     assert not messages(s, "Recovered")
+
+
+def test_one_that_came_too_soon_is_none_that_was_made_either() -> None:
+    """The provider accepted it within a grace period, and did nothing."""
+    s = cast(policy_file("{do: replace, within: 30m}", match="type: GpuNvlink"), plugin=True)
+    end = s.clock.now() + timedelta(minutes=40)
+    s.provider.poll = lambda *_: NotApplied("healthy, in its grace period", end)  # type: ignore[method-assign]
+    s.provider.after_call = lambda: [g.unhealthy.clear() for g in s.provider.groups.values()]
+    s.pages["node-0"].body = plugin_page(True, 1)
+    s.run(120)
+    assert the_record(s).progress.submitted == ()
+    s.pages["node-0"].body = plugin_page(False, 1)
+    s.run(400)
+    assert (phase(s), "succeeded" in outcomes(s)) == (Phase.WITHDRAWN, False)
 
 
 def test_its_step_is_taken_when_the_fault_is_back() -> None:

@@ -113,7 +113,7 @@ def muted_at_a_look(s: Stage, kubelets: Kubelets) -> None:
 
 def test_a_node_whose_kubelet_is_silent_is_replaced_though_it_says_ready() -> None:
     s, kubelets = silent()
-    minutes(s, kubelets, 6)
+    minutes(s, kubelets, 8)
     r = the_record(s)
     assert (r.phase, r.faults[0].reason) == (Phase.SUSPECT, "NodeStatusUnknown")
     assert "Ready is True, but its kubelet last wrote to the Node at " in r.faults[0].message

@@ -553,11 +553,6 @@ MISTAKES = {
         "3: field rules[0].match.times.count: found 101, expected a whole number from 1 to 100, because an "
         "agent remembers no more",
     ),
-    "times for longer than they are remembered": (
-        "rules: [{name: a, match: {reason: A, times: {count: 100, within: 24h1s}}}]",
-        '3: field rules[0].match.times.within: found "24h1s", expected at most 24h, because an agent '
-        "remembers nothing for longer",
-    ),
     "a blocker of all pods without a word": (
         "limits: {blockers: [{pods: {labels: {}}}]}\n" + ANY,
         "3: field limits.blockers[0].pods: found a mapping, expected namespaces or labels",
@@ -820,6 +815,14 @@ WARNINGS = {
     "a brake of no share": (
         "limits: {brake: 0%}\n" + ANY,
         ["3: field limits.brake: 0%, so nothing is ever started: one sick node already exceeds it"],
+    ),
+    "a brake of no share for a pool": (
+        'limits: {brakePer: {pool: {gpu: 0%, "*": 30%}}}\n' + ANY,
+        ["3: field limits.brakePer.pool: 0% for gpu, so nothing is ever started there"],
+    ),
+    "times for longer than they are remembered": (
+        "rules: [{name: a, match: {reason: X, times: {count: 3, within: 48h}}, remedy: [{do: cordon}]}]\n",
+        ["3: field rules[0].match.times.within: 48h, but an agent remembers the last 24h only"],
     ),
     "more attempts than a record remembers": (
         "limits: {attempts: {max: 20, within: 1h}}\n" + ANY,

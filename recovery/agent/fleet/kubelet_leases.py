@@ -25,8 +25,9 @@ from recovery.units import hour
 log = logging.getLogger(__name__)
 
 NAMESPACE = "kube-node-lease"
-QUIET = timedelta(minutes=6)
-"""A kubelet writes to its Node every five minutes at least (nodeStatusReportFrequency)."""
+QUIET = timedelta(minutes=8)
+"""A kubelet writes to its Node every five minutes (nodeStatusReportFrequency), and newer ones half as late
+again after a change (https://github.com/kubernetes/kubernetes/pull/130919)."""
 EVERY = 20.0
 """Seconds between two rounds."""
 UNCHANGED = 60.0
