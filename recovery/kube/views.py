@@ -83,10 +83,12 @@ def owner_and_node(obj: Json) -> tuple[str, str]:
 
 def running_since(obj: Json) -> datetime | None:
     """Since when each container of a pod runs, by its kubelet's clock, and no longer than the pod is there;
-    None where one does not run. One that crashes again and again leaves its pod's phase at Running."""
+    None where one does not run that is not done. One that crashes again and again leaves its pod's phase at
+    Running."""
     meta, _, status = _parts(obj)
     states = [c.get("state") or {} for c in status.get("containerStatuses") or []]
-    began = [_moment((state.get("running") or {}).get("startedAt")) for state in states]
+    at_work = [state for state in states if (state.get("terminated") or {}).get("exitCode") != 0]
+    began = [_moment((state.get("running") or {}).get("startedAt")) for state in at_work]
     if not began or None in began:
         return None
     return max(filter(None, (*began, _moment(meta.get("creationTimestamp")))))

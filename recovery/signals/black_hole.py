@@ -78,9 +78,12 @@ def recent(pods: Mapping[str, Lost], now: datetime) -> dict[str, Lost]:
 
 def suspected(pods: Iterable[Lost], on_others: Iterable[Lost] = ()) -> Mapping[str, frozenset[str]]:
     """The controllers of these pods, by namespace, where there are so many that it may be the node. Not those
-    whose pods fail at once ``on_others``, too. (A rejection is the kubelet's word on its own node.)"""
+    whose pods fail at once ``on_others``, too. A rejection is the kubelet's word on its own node."""
+    pods = tuple(pods)
+    if len(pods) < PODS:
+        return {}
     fails = {(pod.namespace, pod.owner) for pod in on_others if not pod.rejected}
-    pods = tuple(pod for pod in pods if (pod.namespace, pod.owner) not in fails)
+    pods = tuple(pod for pod in pods if pod.rejected or (pod.namespace, pod.owner) not in fails)
     owners = {(pod.namespace, pod.owner) for pod in pods}
     if len(pods) < PODS or len(owners) < OWNERS:
         return {}

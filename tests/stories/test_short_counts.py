@@ -59,6 +59,12 @@ def test_while_devices_are_shared_out_otherwise_one_machine_after_the_other_none
     judge(s)
 
 
+def test_many_machines_that_lack_one_device_each_are_all_short() -> None:
+    s, cloud = machines(*[7] * 5, *[8] * 35)
+    pass_time(s, 25 * MINUTES, cloud, step=30)
+    assert sorted(records(s)) == [f"node-{i}" for i in range(5)]
+
+
 def test_of_machines_that_were_set_up_otherwise_one_that_lacks_a_device_is_still_found() -> None:
     s, cloud = machines(*[8] * 8, *[32] * 12)
     pass_time(s, 30 * MINUTES, cloud, step=30)

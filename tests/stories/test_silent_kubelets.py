@@ -9,6 +9,7 @@ import pytest
 from recovery_testkit.kubefaults import Asked, lost_request
 from recovery_testkit.stage import Stage
 
+from recovery.agent.fleet import kubelet_leases
 from recovery.model import Phase
 from tests.stories.scenery import Cloud, judge, pass_time, records
 from tests.stories.scenes import MERGE, calls, patch_node, phase, the_record
@@ -242,3 +243,12 @@ def test_a_deleted_lease_ends_no_silence() -> None:
     s.store.request("DELETE", f"{NODE_LEASES}/node-0", user_agent="somebody")
     minutes(s, kubelets, 30, lambda: is_in(s, Phase.RECOVERED))
     assert calls(s) == [("replace", "m-0")]
+
+
+def test_of_more_than_are_looked_at_in_a_round_each_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubelet_leases, "MOST", 2)
+    s, kubelets = fleet(policy("{type: Ready}", "{do: notify}"), count=9)
+    minutes(s, kubelets, 2)
+    kubelets.mute |= {f"node-{i}" for i in range(9)}
+    minutes(s, kubelets, 25)
+    assert sorted(records(s)) == [f"node-{i}" for i in range(9)]

@@ -83,11 +83,13 @@ def test_it_takes_five_pods_of_two_controllers_over_a_minute(found: list[Lost], 
 
 
 def test_a_controller_whose_pods_fail_at_once_on_another_node_speaks_against_none() -> None:
-    found = pods("a", "b", "c", "a", "b", "c", "a", "b")
-    there = replace(found[0], rejected=False)
+    found = [replace(pod, rejected=False) for pod in pods("a", "b", "c", "a", "b", "c", "a", "b")]
+    there, every = found[0], {"jobs": {"a", "b", "c"}}
     assert suspected(found, [there]) == {"jobs": {"b", "c"}}
-    assert suspected(found, [replace(there, rejected=True)]) == {"jobs": {"a", "b", "c"}}
-    assert suspected(found, [replace(there, namespace="other")]) == {"jobs": {"a", "b", "c"}}
+    assert suspected(found, [replace(there, rejected=True)]) == every
+    assert suspected(found, [replace(there, namespace="other")]) == every
+    rejected = [replace(pod, rejected=True) for pod in found]
+    assert suspected(rejected, [there]) == every, "a kubelet's word on its own node"
 
 
 def test_only_the_last_five_minutes_count() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
@@ -38,6 +39,7 @@ class Alike:
         self._nodes = nodes
         self._clock = clock
         self._counted: tuple[float, Mapping[Kind, Norms]] | None = None
+        self._lock = threading.Lock()
         self._usual: dict[tuple[Kind, str, int], float] = {}
 
     def norms(self, node: NodeView) -> Norms:
@@ -46,9 +48,11 @@ class Alike:
         if not self._nodes.in_sync:
             return {}  # not all are listed yet
         now = self._clock.monotonic()
-        if self._counted is None or now - self._counted[0] > COUNTED_AGAIN:
-            self._counted = (now, self._count())
-        return self._counted[1].get(kind_of(node), {})
+        with self._lock:
+            if self._counted is None or now - self._counted[0] > COUNTED_AGAIN:
+                self._usual = {key: at for key, at in self._usual.items() if now - at <= REMEMBERED}
+                self._counted = (now, self._count())
+            return self._counted[1].get(kind_of(node), {})
 
     def _count(self) -> Mapping[Kind, Norms]:
         machines: Counter[Kind] = Counter()
@@ -67,14 +71,16 @@ class Alike:
         }
 
     def _usual_of(self, kind: Kind, resource: str, found: Counter[int], of: int) -> frozenset[int]:
-        now = self._clock.monotonic()
-        self._usual |= {
-            (kind, resource, count): now
-            for count, have in found.items()
-            if have >= FEWEST and MANY * have >= of
-        }
-        self._usual = {key: at for key, at in self._usual.items() if now - at <= REMEMBERED}
+        """The usual counts. Devices are shared out by whole numbers: 8 and 32 are, and 7 of 8 lacks one."""
+        now, (most, _) = self._clock.monotonic(), found.most_common(1)[0]
+        for count, have in found.items():
+            if have >= FEWEST and MANY * have >= of and _are_multiples(count, most):
+                self._usual[kind, resource, count] = now
         return frozenset(count for k, r, count in self._usual if (k, r) == (kind, resource))
+
+
+def _are_multiples(one: int, other: int) -> bool:
+    return bool(one and other) and not (one % other and other % one)
 
 
 def _norm(found: Counter[int], of: int, usual: frozenset[int]) -> Norm | None:

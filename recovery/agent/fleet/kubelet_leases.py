@@ -37,7 +37,7 @@ MOST_APART = 2.5 * EVERY
 KNOWN_FOR = 300.0
 """Seconds for which a kubelet that renews its Lease is not looked at again, however quiet its Node is."""
 MOST = 100
-"""Leases that are read in one round. Of more nothing is known, which the brake counts."""
+"""Leases that are read in one round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class KubeletLeases:
             for name in self._leases.keys() - quiet.keys():
                 del self._leases[name]
         try:
-            for node in sorted(filter(self._is_due, quiet.values()), key=self._age, reverse=True)[:MOST]:
+            for node in sorted(filter(self._is_due, quiet.values()), key=self._turn)[:MOST]:
                 self._look(node)
         except ApiError as error:
             log.warning("the Leases of kubelets: %s", error)
@@ -126,6 +126,11 @@ class KubeletLeases:
         """Another looks now. What this one knew is out of date."""
         with self._lock:
             self._leases.clear()
+
+    def _turn(self, node: NodeView) -> tuple[bool, float]:
+        """First those that were looked at a moment ago: of many, none would be seen often enough else."""
+        lease, age = self._of(node), self._age(node)
+        return lease is None or lease.stays or age > MOST_APART, -age
 
     def _is_due(self, node: NodeView) -> bool:
         lease = self._of(node)

@@ -50,7 +50,8 @@ class LookBack:
 
     ``outbreaks`` is told the faults on all open records, and on those that were closed lately: a fault of
     many machines is held for as long as its cases are known (law 10), and those were in the memory of the
-    leader before. While the records cannot be listed, all that would start is held, and the rest goes on.
+    leader before. While the records cannot be listed, or not soon, all that would start is held, and the rest
+    goes on. Of a Node that is gone it is not known what its machine shared with others.
 
     ``summon`` is told the nodes whose closed records remember a fault as if it were there still, though their
     Nodes may say nothing bad: an agent looks at each for a while, and sees that it is gone.
@@ -78,6 +79,7 @@ class LookBack:
         self._clock = clock
         self._backoff = Backoff(clock, FIRST_PAUSE, WORST_PAUSE, random.Random())  # noqa: S311 - jitter
         self._look: _Look | None = None
+        self._began = clock.monotonic()
         self.refused = ""
         """Why the records could not be listed; "" where they could."""
 
@@ -87,7 +89,9 @@ class LookBack:
         if look is None or look.term != self._leader.term:
             look = self._listed()
         if look is None:
-            return 0.0 if self.refused else ANOTHER_IS_AT_IT
+            held = bool(self._outbreaks.unknown)  # whatever would start
+            late = self._clock.monotonic() - self._began > LONGEST
+            return 0.0 if held and (self.refused or late) else ANOTHER_IS_AT_IT
         until = self._clock.monotonic() + LONGEST
         while look.left and self._leader.leads and self._clock.monotonic() < until:
             try:
@@ -115,6 +119,8 @@ class LookBack:
             if self._look is not None and self._look.term == self._leader.term:
                 return self._look  # another thread has just done it
             self._look, look = None, _Look(self._leader.term)
+            self._began = self._clock.monotonic()
+            self._outbreaks.unknown = "the records are still being read"
             cases, awaiting = folded(self._read)
         except ApiError as error:
             log.warning("the records, which are read before anything is started: %s", error)
@@ -147,6 +153,9 @@ class LookBack:
         for r, _ in self._records.with_labels():
             if r.faults and (r.phase.open or r.phase_since >= lately):
                 cases.append((r.node, r.machine.id, r.faults))
-            if self._awaits_word(r):
-                awaiting.append(r.node)
+            try:
+                if self._awaits_word(r):
+                    awaiting.append(r.node)
+            except Exception:  # whatever this record has on it: the others are to be told
+                bugs.survived(self._metrics, r.node, "its agent looks at it when something is said of it")
         return cases, awaiting

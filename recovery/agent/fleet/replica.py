@@ -160,7 +160,7 @@ class Replica:
     @property
     def refused(self) -> str:
         """Why the last look at the gate and the records failed; "" where it did not."""
-        return self._look_back.refused or self._sweeper.refused
+        return (self._look_back.refused if self.leader.leads else "") or self._sweeper.refused
 
     # ------------------------------------------------------------ one round of each thread
 
