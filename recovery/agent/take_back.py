@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from recovery.agent import bugs
 from recovery.agent.memory import Asked, asked_of
 from recovery.agent.observe import Observer
 from recovery.agent.submit import Performed
@@ -37,7 +38,8 @@ class TakingBack:
         if (left := self._memory.take_back_asked.left(asked_of(self._r), self._now())) > 0:
             return wait(f"{words(asked)} is not taken back yet", timedelta(seconds=left), "take-back")
         try:
-            proofs = [self._one(x) for x in asked]
+            with bugs.looking(self._w.survived, self._s.node_name, self._r.machine.provider):
+                proofs = [self._one(x) for x in asked]
         except (Refused, SettingsError) as error:
             return self._refused(f"{words(asked)} may still come: {error}")
         except Retry as error:

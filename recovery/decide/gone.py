@@ -101,6 +101,8 @@ def free_place(s: Situation, r: Record, place: str, why: str) -> Decision:
     machine is as it was, or gone."""
     slot = slot_of_deleted(s, place)
     stays = still_out(s, slot, r) if slot is not None else None
+    if stays is None and r.phase is Phase.LOST and r.scopes:
+        return act(WriteRecord(replace(r, scopes=())), why)  # a gate that is made again gives it none
     if stays is None:
         return act(FreeSlot(place), why)
     if noted := seen_or_gone(s, r):

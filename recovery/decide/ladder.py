@@ -71,7 +71,9 @@ def recovering(s: Situation, a: Assessment, r: Record) -> Decision:
     if a.taken_back:
         return no_fault_left(s, r)
     if d := only_tolerated(s, a.found):
-        return wait(tolerated(d, d.due - s.now), until(d.due, s.now), "tolerated")
+        # It is remembered, and not stated now: else this recovery would be over.
+        why = tolerated(d, d.due - s.now)
+        return wait(why, until(d.due, s.now), "tolerated", held=Cause.UNREADABLE)
     if a.slot is None:
         return without_slot(s, r)
     rung = r.step

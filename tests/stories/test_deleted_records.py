@@ -187,3 +187,15 @@ def test_a_release_after_the_record_was_deleted_is_about_what_the_node_showed_by
     s.fault("node-0", "DMA_ERROR", "HBM_UNCORRECTABLE_ERROR")
     pass_time(s, 60, until=lambda: calls(s) != [])
     assert calls(s) == [("replace", "m-0")], "another fault is treated"
+
+
+def test_a_slot_that_was_freed_does_not_come_back_with_a_new_gate() -> None:
+    s = deleted()
+    s.run(120, step=2)
+    s.provider.groups["g0"].unhealthy.clear()
+    pass_time(s, 1200, step=5, until=lambda: the_record(s).scopes == ())
+    assert (phase(s), the_record(s).scopes) == (Phase.LOST, ())
+    ready(s, "node-0", "False")
+    assert s.store.request("DELETE", GATE).ok
+    s.run(120)
+    assert "node-0" not in slots(s)

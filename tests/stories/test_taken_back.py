@@ -11,7 +11,8 @@ from recovery_testkit.stage import Stage, npd_page
 
 from recovery.console import wanted_back
 from recovery.errors import Refused, Retry
-from recovery.model import Machine, Phase, Reference
+from recovery.model import Machine, Phase, Reference, ReleaseRequest
+from recovery.quick import replace
 from tests.builders.policies import policy_file
 from tests.stories.checker import conclusions_are_allowed
 from tests.stories.console import Terminal
@@ -31,6 +32,7 @@ from tests.stories.scenes import (
     pause,
     phase,
     record_sentences,
+    swap_record,
     the_record,
 )
 
@@ -370,3 +372,15 @@ def test_a_release_without_a_node_is_refused_where_the_request_cannot_be_taken_b
     assert said.code == 1
     assert "m-0 is InService and unhealthy: look at the group" in said.err
     assert phase(s) is Phase.HANDED_OVER
+
+
+def test_a_release_is_answered_though_the_provider_has_a_bug_in_taking_back() -> None:
+    s = never_came()
+
+    def bug(*_: object) -> str:
+        raise KeyError("Result")
+
+    s.provider.take_back = bug  # type: ignore[method-assign]
+    swap_record(s, replace(the_record(s), release=ReleaseRequest("ada", s.clock.true_time(), "x")))
+    s.run(3600, step=5)
+    assert messages(s, "ReleaseRefused")

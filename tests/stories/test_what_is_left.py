@@ -21,13 +21,16 @@ from tests.stories.scenes import (
     pause,
     phase,
     plugin_page,
+    record_sentences,
     remove_pod,
     resume,
     stubborn_pod,
     the_record,
 )
+from tests.stories.test_conditions import EKS, renewed, writes
 
 FULL = "{do: drain, within: 10m}, {do: replace, within: 30m}"
+FORCED = "{do: drain, within: 10m, then: force}, {do: replace, within: 30m}"
 
 
 def two_rules(second: str, after: str = "0s") -> bytes:
@@ -133,3 +136,26 @@ def test_what_was_there_at_the_start_goes_by_the_ladder_though_its_own_rule_says
     s = first_ends("{do: cordon}", started=True, together=True)
     goes_on(s)
     assert calls(s) == [("replace", "m-0")]
+
+
+TOLERANT = f"""{HEAD}sources: [npd, conditions]
+limits: {{cooldown: 0s, budget: 1, budgetPer: {{}}, brake: 100%}}
+rules:
+  - {{name: nvlink, match: {{type: GpuNvlink}}, remedy: [{FORCED}]}}
+  - {{name: eks, match: {{type: AcceleratedHardwareReady}}, after: 20m, remedy: [{FORCED}]}}
+""".encode()
+
+
+def test_a_drain_is_not_forced_by_the_time_in_which_nothing_was_stated() -> None:
+    """What is left is tolerated, and its condition is Unknown: the drain was tried for seconds."""
+    s = cast(TOLERANT, plugin=True)
+    stubborn_pod(s)
+    writes(s, EKS)
+    s.run(3)
+    s.pages["node-0"].body = plugin_page(True, 1)
+    s.run(10)
+    assert phase(s) is Phase.RECOVERING
+    s.pages["node-0"].body = plugin_page(False, 1)
+    renewed(s, 22, ("AcceleratedHardwareReady", "Unknown", "NoAnswer"))
+    assert calls(s) == []
+    assert not any("going on without them" in said for said in record_sentences(s))
