@@ -46,9 +46,14 @@ class Limits:
         return RESOLVE + ADDRESSES * self.connect + self.read
 
     @property
+    def connected(self) -> float:
+        """Seconds after which a call that changes something is not sent any more, from its token on."""
+        return PREPARE + RESOLVE + ADDRESSES * self.connect
+
+    @property
     def longest(self) -> float:
         """Seconds after which a call has surely ended: a look at the machine, and then the call itself."""
-        return self.look + PREPARE + RESOLVE + ADDRESSES * self.connect + self.read
+        return self.look + self.connected + self.read
 
 
 def require_sdk() -> None:
@@ -134,8 +139,7 @@ class AzureSession:
         try:
             not_late(self._clock, begun, PREPARE, what, "getting a token")
             hook = {"polling": False, "raw_response_hook": seen}
-            connected = PREPARE + RESOLVE + ADDRESSES * self._limits.connect
-            with sent_while(lambda: self._clock.boottime() - begun <= connected):
+            with sent_while(lambda: self._clock.boottime() - begun <= self._limits.connected):
                 self._call(lambda: ask(client)(**hook), what, mutating=True)
         finally:
             client.close()

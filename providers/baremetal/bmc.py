@@ -40,9 +40,14 @@ class Limits:
     look: float = 15.0
 
     @property
+    def connected(self) -> float:
+        """Seconds after which a request that changes something is not sent any more."""
+        return RESOLVE + ADDRESSES * self.connect + self.read
+
+    @property
     def longest(self) -> float:
         """Seconds after which a reset has surely been sent or was not, and its answer is not waited for."""
-        return self.look + RESOLVE + ADDRESSES * self.connect + 2 * self.read
+        return self.look + self.connected + self.read
 
 
 @dataclass(frozen=True)
@@ -115,8 +120,7 @@ class Wire:
     def post(self, path: str, data: Mapping[str, Any]) -> None:
         """What changes something, once. Raises ``Retry`` (nothing was done), ``Refused`` or ``Ambiguous``."""
         begun = self._clock.boottime()
-        connected = RESOLVE + ADDRESSES * self._limits.connect + self._limits.read
-        with sent_while(lambda: self._clock.boottime() - begun <= connected):
+        with sent_while(lambda: self._clock.boottime() - begun <= self._limits.connected):
             answer = self._send("POST", path, data)
         if 200 <= answer.status_code < 300:  # 202 too: what became of the task is seen on the machine
             return

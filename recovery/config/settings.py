@@ -104,7 +104,8 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         raise SettingsError(mistakes)
     if unread := list(_unread(found, policy_file)):
         raise SettingsError(unread)
-    warnings = (*_warnings(environ, providers, policy_file.policy), *unchecked, *_about(policy_file, found))
+    of_policy = (*policy_file.warnings, *warnings_in(policy_file, found.RECOVERY_MODE))
+    warnings = (*_warnings(environ, providers, policy_file.policy), *unchecked, *of_policy)
     return _settings(found, policy_file, warnings)
 
 
@@ -198,11 +199,6 @@ def _unread(found: Variables, file: PolicyFile) -> Iterator[str]:
     if found.PROMETHEUS_URL is None and file.policy.limits.goes_by_alerts:
         yield "PROMETHEUS_URL: missing, and the alerts of the policy's limits.blockers need it"
     yield from of_the_mode(file, found.RECOVERY_MODE)
-
-
-def _about(file: PolicyFile, found: Variables) -> Iterator[str]:
-    yield from file.warnings
-    yield from warnings_in(file, found.RECOVERY_MODE)
 
 
 _OF_A_SERVICE = re.compile(r"_SERVICE_(HOST|PORT)(_[A-Z0-9_]+)?$|_PORT(_[0-9]+_[A-Z]+(_[A-Z]+)?)?$")

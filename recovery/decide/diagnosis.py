@@ -160,9 +160,11 @@ def settled(fault: Fault, s: Situation) -> bool:
 
     Each is matched by itself: a source that a rule treats is not late for what was only reported of another.
     """
+    if not dealt_with(fault, s):
+        return False
     late = late_witness(fault, s)
     reported = bool(late) and all(f.treated is False for f in late)
-    return dealt_with(fault, s) and not (reported and diagnosed(fault, s).treat)
+    return not (reported and diagnosed(fault, s).treat)
 
 
 def first_stated(faults: Iterable[Fault]) -> dict[str, datetime]:

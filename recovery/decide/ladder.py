@@ -32,13 +32,10 @@ from recovery.decide.history import HistoryEvent, note, told
 from recovery.decide.in_flight import begin_probation, observe_call
 from recovery.decide.latch import has_gone, only_tolerated, still_there
 from recovery.decide.lifecycle import Event
-from recovery.decide.marks import CORDON, anothers, uncordoned, undone
+from recovery.decide.marks import CORDON, anothers, cordoned_by_us, uncordoned, undone
 from recovery.decide.provider_step import provider_step
 from recovery.decide.situation import Situation
 from recovery.model import (
-    CORDONED_BY,
-    OWNER_OF_MARKS,
-    TAINT,
     Cause,
     Marks,
     NodeView,
@@ -216,8 +213,7 @@ def marks_wanted(s: Situation, r: Record, rung: Rung) -> Marks:
     assert s.node is not None
     if rung.do is Step.TAINT:
         return replace(r.marks, tainted=True, taints=taints_wanted(s, r))
-    ours = s.node.has_taint(TAINT) and s.node.annotations.get(CORDONED_BY) == OWNER_OF_MARKS
-    cordoned = r.marks.cordoned or ours or not s.node.unschedulable
+    cordoned = r.marks.cordoned or cordoned_by_us(s.node) or not s.node.unschedulable
     return Marks(cordoned=cordoned, tainted=True, taints=taints_wanted(s, r))
 
 

@@ -31,15 +31,22 @@ CORDON = "the cordon"
 
 def marked(node: NodeView) -> bool:
     """Whether ``node`` has a mark of ours: taint, cordon or out-of-service taint, or a note of one."""
-    cordoned = node.annotations.get(CORDONED_BY) == OWNER_OF_MARKS
-    return node.has_taint(TAINT) or cordoned or out_of_service(node) or TAINTED in node.annotations
+    return node.has_taint(TAINT) or _noted(node) or out_of_service(node) or TAINTED in node.annotations
+
+
+def _noted(node: NodeView) -> bool:
+    return node.annotations.get(CORDONED_BY) == OWNER_OF_MARKS
+
+
+def cordoned_by_us(node: NodeView) -> bool:
+    """Whether a cordon of ``node`` is ours: with our taint and annotation it is, whatever its record says."""
+    return node.has_taint(TAINT) and _noted(node)
 
 
 def found_on(node: NodeView) -> Marks:
     """The marks of ours that ``node`` has, whatever its record says."""
-    tainted = node.has_taint(TAINT)
-    cordoned = tainted and node.unschedulable and node.annotations.get(CORDONED_BY) == OWNER_OF_MARKS
-    return Marks(cordoned, tainted, out_of_service(node), node.our_taints)
+    cordoned = node.unschedulable and cordoned_by_us(node)
+    return Marks(cordoned, node.has_taint(TAINT), out_of_service(node), node.our_taints)
 
 
 def undone(node: NodeView, marks: Marks) -> str | None:
@@ -53,7 +60,7 @@ def undone(node: NodeView, marks: Marks) -> str | None:
         what = f"the taint {gone[0]}" if len(gone) == 1 else f"the taints {' and '.join(gone)}"
         back = "it" if len(gone) == 1 else "them"
         return f"somebody took {what} off {node.name}; exclude or release it, or put {back} back to go on"
-    if marks.cordoned and node.annotations.get(CORDONED_BY) != OWNER_OF_MARKS:
+    if marks.cordoned and not _noted(node):
         back = f"annotate it with {CORDONED_BY}={OWNER_OF_MARKS} to go on"
         return f"somebody made the cordon of {node.name} their own; exclude or release it, or {back}"
     return None
@@ -95,7 +102,7 @@ def unmark_patch(node: NodeView) -> Patch | None:
     keys, named = set[str](), node.our_taints
     if node.has_taint(TAINT):
         keys.add(TAINT)
-    if node.annotations.get(CORDONED_BY) == OWNER_OF_MARKS:
+    if _noted(node):
         notes[CORDONED_BY] = None
         patch["spec"]["unschedulable"] = None
     if out_of_service(node):

@@ -85,12 +85,18 @@ def test_a_new_leader_does_nothing_for_a_condition_that_is_off_the_node_and_tell
     judge(s)
 
 
-def test_a_condition_that_is_written_again_is_acted_on_at_once() -> None:
+def without_a_word_of_a_new_leaders() -> tuple[Stage, Group]:
+    """The condition is off the Node, and another leader goes on after the pause."""
     s, cloud = waiting_behind_a_pause()
     no_longer_there(s, COUNT[0])
     another_leader(s)
     resume(s)
     pass_time(s, 30, cloud, step=5)
+    return s, cloud
+
+
+def test_a_condition_that_is_written_again_is_acted_on_at_once() -> None:
+    s, cloud = without_a_word_of_a_new_leaders()
     assert calls(s) == []
     writes(s, COUNT)
     to_the_end(s, cloud)
@@ -99,11 +105,7 @@ def test_a_condition_that_is_written_again_is_acted_on_at_once() -> None:
 
 
 def test_a_good_condition_that_a_new_leader_sees_twice_ends_the_record() -> None:
-    s, cloud = waiting_behind_a_pause()
-    no_longer_there(s, COUNT[0])
-    another_leader(s)
-    resume(s)
-    pass_time(s, 30, cloud, step=5)
+    s, cloud = without_a_word_of_a_new_leaders()
     for _ in range(3):
         writes(s, COUNT_GOOD)
         pass_time(s, 60, cloud, step=5)

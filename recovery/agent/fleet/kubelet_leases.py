@@ -64,6 +64,7 @@ class KubeletLeases:
         self._changed = changed
         self._leases: dict[str, _Lease] = {}
         self._lock = threading.Lock()
+        self._refused = ""
 
     # ------------------------------------------------------------ any thread
 
@@ -118,8 +119,11 @@ class KubeletLeases:
         try:
             for node in sorted(filter(self._is_due, quiet.values()), key=self._turn)[:MOST]:
                 self._look(node)
+            self._refused = ""
         except ApiError as error:
-            log.warning("the Leases of kubelets: %s", error)
+            if self._refused != str(error):
+                self._refused = str(error)
+                log.warning("whether kubelets renew their Leases is not known, and asked again: %s", error)
         return EVERY
 
     def stands_down(self) -> None:
