@@ -121,8 +121,9 @@ WORD = "noderecovery.dev/page"
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What a Lease says of its node's detector page. ``again``: it was renewed since we listen. ``owned``: an
-    agent of its node holds it. ``dead``: for so long nobody has changed it that none is there."""
+    """What a Lease says of its node's detector page. ``again``: an agent of the node has renewed it since we
+    listen, a moment ago. ``owned``: an agent of its node holds it. ``dead``: for so long nobody has changed it
+    that none is there."""
 
     text: str = ""
     again: bool = False
@@ -134,7 +135,8 @@ class Word:
 class _Seen:
     version: str
     at: float
-    renewed: bool = False  # it changed since we saw it first
+    looked: float
+    unlike: float | None = None  # when it was last seen in another version
 
 
 class Leases:
@@ -192,7 +194,9 @@ class Leases:
         now = self._clock.boottime()
         seen = self._seen.get(node)
         if seen is None or seen.version != version:
-            seen = self._seen[node] = _Seen(version, now, renewed=seen is not None)
+            before = seen.looked if seen is not None else None
+            seen = self._seen[node] = _Seen(version, now, now, unlike=before)
+        seen.looked = now
         ours = holder.endswith(f"/{self._identity.token}")
         mine = ours and self.held(node)
         length = float(spec.get("leaseDurationSeconds") or self._duration.total_seconds())
@@ -259,7 +263,8 @@ class Leases:
         """What the agent of ``node`` told last.
 
         One that has died may have a successor, which can tell nothing before the Lease has run out for it:
-        silence is a Lease that nobody has changed for twice its length.
+        silence is a Lease that nobody has changed for twice its length. Who looks again after minutes does not
+        know when it was renewed: its agent may have died right after.
         """
         try:
             obj = self._cluster.get_lease(self._named(node))
@@ -268,9 +273,11 @@ class Leases:
         lease = self._judge(node, obj)
         seen = self._seen[node]
         owned = lease.holder.startswith(f"{Role.OWNER.value}/")
-        dead = self._clock.boottime() - seen.at >= 2 * self._duration.total_seconds()
+        now, silence = self._clock.boottime(), 2 * self._duration.total_seconds()
+        renewed = seen.unlike is not None and now - seen.unlike < silence
+        again = renewed and owned and not lease.stale
         text = str((obj["metadata"].get("annotations") or {}).get(WORD, ""))
-        return Word(text, again=seen.renewed and not lease.stale, owned=owned and not lease.mine, dead=dead)
+        return Word(text, again=again, owned=owned and not lease.mine, dead=now - seen.at >= silence)
 
     # ------------------------------------------------------------ holding
 

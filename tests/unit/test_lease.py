@@ -229,6 +229,40 @@ def test_who_waits_for_the_agent_before_it_tells_of_a_fault_in_its_lease_once(wo
     assert world.spec()["holderIdentity"] != before["holderIdentity"]
 
 
+def told_and_looked_at(world: World) -> tuple[Leases, Leases]:
+    """The agent of the node, which tells that all is well, and a peer that has looked once."""
+    mine, peer = world.agent(), world.agent("node-1")
+    mine.tell(NODE, "well", at_once=False)
+    assert not peer.word(NODE).again
+    return mine, peer
+
+
+def test_a_word_that_was_renewed_since_the_last_look_a_moment_ago_is_heard(world: World) -> None:
+    mine, peer = told_and_looked_at(world)
+    world.clock.advance(16)
+    mine.tell(NODE, "well", at_once=False)
+    assert peer.word(NODE).again
+
+
+def test_a_word_that_was_renewed_at_some_time_since_a_look_minutes_ago_is_not_heard_yet(world: World) -> None:
+    mine, peer = told_and_looked_at(world)
+    world.clock.advance(16)
+    mine.tell(NODE, "well", at_once=False)  # and the agent dies
+    world.clock.advance(200)
+    assert not peer.word(NODE).again
+    world.clock.advance(59)
+    assert not peer.word(NODE).again
+
+
+def test_a_word_in_a_lease_that_another_program_took_is_not_heard(world: World) -> None:
+    _, peer = told_and_looked_at(world)
+    lease = world.cluster.get_lease(lease_name(NODE))
+    world.cluster.replace_lease({**lease, "spec": {**lease["spec"], "holderIdentity": "another program"}})
+    assert (peer.word(NODE).text, peer.word(NODE).again) == ("well", False)
+    world.clock.advance(120)
+    assert peer.word(NODE).dead
+
+
 def test_an_owner_that_renewed_a_moment_ago_asks_for_its_lease_only_where_it_has_to_know(
     world: World,
 ) -> None:
