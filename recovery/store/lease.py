@@ -121,9 +121,9 @@ WORD = "noderecovery.dev/page"
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What a Lease says of its node's detector page. ``again``: an agent of the node has renewed it since we
-    listen, a moment ago. ``owned``: an agent of its node holds it. ``dead``: for so long nobody has changed it
-    that none is there."""
+    """What a Lease says of its node's detector page. ``again``: an agent of the node has renewed it a moment
+    ago, since we listen. ``owned``: an agent of its node holds it. ``dead``: for so long nobody has changed
+    it that none is there."""
 
     text: str = ""
     again: bool = False
@@ -263,8 +263,8 @@ class Leases:
         """What the agent of ``node`` told last.
 
         One that has died may have a successor, which can tell nothing before the Lease has run out for it:
-        silence is a Lease that nobody has changed for twice its length. Who looks again after minutes does not
-        know when it was renewed: its agent may have died right after.
+        silence is a Lease that nobody has changed for twice its length. Who looks again after minutes does
+        not know when it was renewed: its agent may have died right after.
         """
         try:
             obj = self._cluster.get_lease(self._named(node))
