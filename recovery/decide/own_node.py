@@ -10,7 +10,7 @@ from __future__ import annotations
 from recovery.decide import brakes
 from recovery.decide.acknowledged import in_their_lives
 from recovery.decide.assessment import Assessment, assess
-from recovery.decide.boot import agrees, with_node_behind
+from recovery.decide.boot import agrees, put_before, with_node_behind
 from recovery.decide.budget import places, queue_is_full
 from recovery.decide.decision import (
     REPEAT,
@@ -255,10 +255,16 @@ def _unrecorded(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 def _marked_anew(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """A mark that was taken off and put there again is on the record as it is now. It outlasts a boot, after
-    which nothing else shows that it is from before it."""
+    which nothing else shows that it is from before it.
+
+    One that is first seen after a boot may be of it: a check at boot has put it there before anybody looked.
+    """
+    assert s.node is not None
     if r.phase is Phase.PROVING:
         return None
-    lives = {p.key: p.life for reading in s.readings for p in reading.problems if p.lasting}
+    same_boot = s.node.boot_id == r.boot_id
+    lasting = (p for reading in s.readings for p in reading.problems if p.lasting)
+    lives = {p.key: p.life for p in lasting if same_boot or put_before(p, s)}
     faults = tuple(replace(f, life=lives.get(f.key, f.life)) for f in r.faults)
     changed = [f for f, old in zip(faults, r.faults, strict=True) if f.life != old.life]
     if not changed:

@@ -126,6 +126,24 @@ def test_a_mark_that_is_put_there_in_the_new_boot_leads_to_the_next_step(source:
     assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
 
 
+@pytest.mark.parametrize("source", TAINTS)
+def test_one_that_its_system_renews_after_the_boot_before_any_agent_looks_leads_to_the_next_step(
+    source: str,
+) -> None:
+    """A check that runs at boot is done before the agent's pod is started. A mark that is another one than
+    before is no late word of the boot before, where nothing says that it is that old."""
+    s = cast(policy(source))
+    put(s, source)
+    s.run(60)
+    assert calls(s) == [("reboot", "m-0")]
+    boot(s, "node-0")
+    renewed = {**TAINTS[source], "timeAdded": f"{s.clock.true_time():%Y-%m-%dT%H:%M:%SZ}"}
+    others = [t for t in taints(s) if t != TAINTS[source]]
+    change_node(s, "node-0", lambda n: n["spec"].update(taints=[*others, renewed]))
+    s.run(60)
+    assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
+
+
 @SYSTEMS
 def test_the_mark_of_a_replaced_machine_starts_nothing_again(source: str) -> None:
     s = cast(policy(source, "{do: drain, within: 10m, then: force}, {do: replace}"))

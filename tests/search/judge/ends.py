@@ -46,7 +46,7 @@ class Ends(Law):
 
     def record(self, w: Wrote, before: Json | None, after: Json | None) -> None:
         s = status(after)
-        given = s.get("faults") or () if s.get("phase") in IN_A_PERSONS_HANDS else ()
+        given = s.get("faults") or () if s.get("phase") in {*IN_A_PERSONS_HANDS, "released"} else ()
         for f in (*(s.get("acknowledged") or ()), *given):
             self.named.add((str(f.get("machine") or ""), str(f.get("reason"))))
 
