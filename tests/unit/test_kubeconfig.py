@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -172,3 +174,18 @@ def test_a_kubeconfig_that_is_broken_says_where(text: str, why: str, write: Writ
 )
 def test_a_server_is_shown_without_secrets(server: str, shown: str) -> None:
     assert host(server) == shown
+
+
+@pytest.mark.slow
+def test_the_client_brings_no_validator_into_an_agent_though_one_is_installed(write: Write) -> None:
+    code = (
+        "import sys\n"
+        "from recovery.clock import SystemClock\n"
+        "from recovery.kube.kubeconfig import Target\n"
+        "from recovery.kube.transport import KubernetesTransport\n"
+        "KubernetesTransport(SystemClock(), Target(kubeconfig=sys.argv[1]))\n"
+        "assert not {'kubernetes_validate', 'jsonschema'} & set(sys.modules)\n"
+        "import kubernetes_validate"
+    )
+    run = [sys.executable, "-c", code, str(write())]
+    assert subprocess.run(run, check=False).returncode == 0  # noqa: S603
