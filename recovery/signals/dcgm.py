@@ -185,27 +185,38 @@ class _Look:
         return before
 
     def _counted_xids(self) -> None:
-        known, shown = self.state.gpus.get(XIDS, frozenset()), set()
+        shown: dict[tuple[str, str], tuple[float, Series]] = {}
         for one in self.of[XIDS]:
             code = one.labels.get("xid", "")
-            key = _key(one, code)
-            shown.add(key)
-            before = self._before(key, one.value)
-            if before is None and _gpu(one) in known:
-                before = 0.0  # of a GPU without this XID there was no such line
-            if code not in ("", "0") and before is not None and one.value > before:  # 0 is no XID
-                self._xid(code, one, one.value - before)
-        for key in self.last.keys() - shown:
-            if key[0] == XIDS and key[1] in self.gpus.get(XIDS, ()):
-                self.last[key] = 0.0
+            if code in ("", "0"):  # 0 is no XID
+                continue
+            of_gpu = (_gpu(one), code)
+            if of_gpu not in shown or shown[of_gpu][0] < one.value:
+                shown[of_gpu] = one.value, one
+        self._xids(XIDS, shown)
 
     def _last_xids(self) -> None:
-        counted = self.gpus.get(XIDS, frozenset())
-        for one in self.of[LAST_XID]:
-            before = self._before(_key(one), one.value)
-            changed = before is not None and one.value not in (before, 0.0)
-            if changed and _gpu(one) not in counted:
-                self._xid(f"{one.value:g}", one)
+        shown = {(_gpu(one), f"{one.value:g}"): (1.0, one) for one in self.of[LAST_XID] if one.value}
+        self._xids(LAST_XID, shown)
+
+    def _xids(self, family: str, shown: Mapping[tuple[str, str], tuple[float, Series]]) -> None:
+        """By GPU and XID: how often, and a line that says so. All parts of a GPU (MIG) may show what it has
+        had, so it counts once.
+
+        Some exporters have no line for a GPU before its first XID. So what a GPU shows that was on a page
+        before, by whatever line, has happened since.
+        """
+        known = frozenset[str]().union(*self.state.gpus.values())
+        counted = self.gpus.get(XIDS, frozenset()) if family == LAST_XID else frozenset[str]()
+        for (gpu, code), (count, one) in shown.items():
+            before = self._before((family, gpu, code), count)
+            if before is None and gpu in known:
+                before = 0.0
+            if before is not None and count > before and gpu not in counted:
+                self._xid(code, one, count - before)
+        there = self.gpus.get(family, frozenset())
+        for key in [k for k in self.last if k[0] == family and k[1] in there and k[1:] not in shown]:
+            del self.last[key]
 
     def _xid(self, code: str, one: Series, rise: float = 1) -> None:
         reason = f"GpuXid{code}"
@@ -312,9 +323,9 @@ def _gpu(one: Series) -> str:
     return one.labels.get("UUID") or one.labels.get("uuid") or f"GPU {one.labels.get('gpu', '?')}"
 
 
-def _key(one: Series, code: str = "") -> tuple[str, ...]:
+def _key(one: Series) -> tuple[str, ...]:
     """The series. A part of a GPU (MIG) has one of its own. The pod that uses it comes and goes."""
-    return (one.name, _gpu(one), one.labels.get("GPU_I_ID", ""), code)
+    return (one.name, _gpu(one), one.labels.get("GPU_I_ID", ""))
 
 
 def device(one: Series) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from recovery.model import Kind, Problem, Reading
-from recovery.signals.dcgm import OF_THE_NODE, STAYS, TYPES, State, observe
+from recovery.signals.dcgm import FAILURE, LAST_XID, OF_THE_NODE, STAYS, TYPES, XIDS, State, observe
 from tests.builders.exporters import UUIDS, dcgm_line, dcgm_page
 from tests.builders.times import HOUR, MINUTE, NOW, SECOND
 
@@ -330,3 +330,60 @@ def test_a_count_that_rises_by_many_is_as_many_events() -> None:
     assert len(the_one(pages(dcgm_page(counted={}), before, after)[1]).times) == 30
     storm = dcgm_page(counted={(0, 31): 1e12})
     assert len(the_one(pages(before, storm)[1]).times) == 100
+
+
+# ---------------------------------------------------------------- what shows less, and parts of a GPU
+
+
+def only_of(page: bytes, family: str, *gpus: int) -> bytes:
+    """``page``, with lines of ``family`` for these GPUs alone."""
+    kept = tuple(dcgm_line(family, gpu, "").split(",pci")[0].encode() for gpu in gpus)
+    lines = page.splitlines(keepends=True)
+    return b"".join(x for x in lines if not x.startswith(family.encode()) or x.startswith(kept))
+
+
+@pytest.mark.parametrize("first", ["nothing", "another GPU's"])
+def test_an_xid_is_news_where_the_exporter_has_no_line_for_a_gpu_before_its_first(first: str) -> None:
+    none = only_of(dcgm_page(xids={3: 31}), LAST_XID, *([3] if first == "another GPU's" else []))
+    had = only_of(dcgm_page(xids={3: 31, 5: 79}), LAST_XID, 3, 5)
+    reading = pages(none, had, had)[1]
+    assert [p.device[:5] for p in reading.problems if p.reason == "GpuXid79"] == ["GPU 5"]
+    assert len(reading.problems) == (2 if first == "nothing" else 1), "what the first page shows is the past"
+
+
+def test_a_count_is_news_where_the_exporter_has_no_line_for_a_gpu_before_its_first_xid() -> None:
+    none, had = dcgm_page(), only_of(dcgm_page(counted={(5, 79): 1}), XIDS, 5)
+    assert stated(pages(none, had)[1]) == [("GpuXid", "GpuXid79")]
+
+
+def test_a_blank_is_no_xid_and_the_one_after_it_is_news() -> None:
+    blank = dcgm_page().replace(b'err_msg="No Error"} 0\n', b'err_msg="No Error"} 2147483632\n')
+    assert stated(pages(blank, dcgm_page(xids={5: 79}))[1]) == [("GpuXid", "GpuXid79")]
+
+
+def parted(xid: int, counted: int = 0, parts: int = 7) -> bytes:
+    """The page of a GPU in parts (MIG), each of which shows what the whole GPU has had."""
+    lines = []
+    for n in range(parts):
+        of_part = {"GPU_I_PROFILE": "1g.10gb", "GPU_I_ID": str(7 + n)}
+        lines += [dcgm_line(LAST_XID, 0, xid, **of_part), dcgm_line(FAILURE, 0, 0, **of_part)]
+        if counted:
+            lines.append(dcgm_line(XIDS, 0, counted, window_size_in_ms="300000", xid=str(xid), **of_part))
+    return "".join(f"{one}\n" for one in sorted(lines)).encode()
+
+
+@pytest.mark.parametrize("counted", [0, 1])
+def test_an_xid_that_all_parts_of_a_gpu_show_happened_once(counted: int) -> None:
+    assert len(the_one(pages(parted(0), parted(31, counted))[1]).times) == 1
+
+
+def test_a_gpu_that_is_divided_anew_states_no_xid_again() -> None:
+    assert stated(pages(parted(79), parted(79, parts=3), parted(79, parts=4))[1]) == []
+
+
+def test_exporters_that_write_another_number_at_each_look_cost_no_memory() -> None:
+    state = State()
+    for n in range(500):
+        line = dcgm_line(LAST_XID, 0, f"{n}.5")
+        state, _ = observe(state, f"{line}\n", NOW + n * EVERY, "boot-1")
+    assert len(state.last) <= 2
