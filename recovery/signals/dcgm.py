@@ -169,12 +169,21 @@ class _Look:
             self.unknown.setdefault(type_, why)
 
     def _missing(self) -> None:
-        """A GPU that a family showed, and shows no more, is unknown to it."""
+        """A GPU that a family showed, and shows no more, is unknown to it. But not for a type of which it has
+        a fault that nothing takes back: a GPU that has fallen off the bus is on no page."""
         for family, before in self.state.gpus.items():
-            if gone := before - self.gpus.get(family, frozenset()):
-                self._not_known(family, f"{family} no longer shows {', '.join(sorted(gone))}")
-        if lost := sorted(self.state.watches - self.watches):
-            self._not_known(STATUS, f"{STATUS} no longer shows {lost[0][1][:40]!r} of {lost[0][0]}")
+            gone = before - self.gpus.get(family, frozenset())
+            for type_ in OF[family]:
+                if lost := sorted(gpu for gpu in gone if not self._has_for_good(gpu, type_)):
+                    self.unknown.setdefault(type_, f"{family} no longer shows {', '.join(lost)}")
+        if lost_watches := sorted(self.state.watches - self.watches):
+            gpu, watch = lost_watches[0]
+            self._not_known(STATUS, f"{STATUS} no longer shows {watch[:40]!r} of {gpu}")
+
+    def _has_for_good(self, gpu: str, type_: str) -> bool:
+        """Whether ``gpu`` is known to have a fault of this type that only a boot ends."""
+        latched = (pair for pair, p in self.held.items() if pair[0] == type_ and p.latched)
+        return any(f" {gpu} " in f" {name} " for pair in latched for name in self.named.get(pair, ()))
 
     # ------------------------------------------------------------ what counts by its change
 

@@ -111,6 +111,19 @@ def test_an_xid_that_is_overwritten_a_moment_later_is_recovered_to_its_end() -> 
     judge(s)
 
 
+def test_a_gpu_that_falls_off_the_bus_and_so_off_the_page_is_replaced_all_the_same() -> None:
+    s, page = staged()
+    stubborn_pod(s)
+    page.body = dcgm_page(xids={5: 79})
+    s.run(30)
+    page.body = dcgm_page(gpus=[0, 1, 2, 3, 4, 6, 7])
+    s.run(60)
+    remove_pod(s)
+    to_the_end(s, Cloud(s))
+    assert calls(s) == [("replace", "m-0")]
+    judge(s)
+
+
 def test_what_an_application_causes_drains_no_node_whatever_the_rule_is() -> None:
     s, page = staged()
     for _ in range(4):

@@ -387,3 +387,17 @@ def test_exporters_that_write_another_number_at_each_look_cost_no_memory() -> No
         line = dcgm_line(LAST_XID, 0, f"{n}.5")
         state, _ = observe(state, f"{line}\n", NOW + n * EVERY, "boot-1")
     assert len(state.last) <= 2
+
+
+@pytest.mark.parametrize("page", [dcgm_page(xids={5: 79}), dcgm_page(remap_failed=[5])])
+def test_a_gpu_that_falls_off_the_page_with_a_fault_that_stays_is_not_missed_for_it(page: bytes) -> None:
+    reading = pages(dcgm_page(), page, *[dcgm_page(gpus=[0, 1, 2, 3, 4, 6, 7])] * 9)[1]
+    fault = the_one(reading)
+    assert fault.type not in reading.unknown
+    assert fault.fresh_until > NOW + 10 * EVERY
+    assert len(reading.unknown) == 2, "of its other faults nothing is known any more"
+
+
+def test_another_gpu_that_falls_off_the_page_is_missed() -> None:
+    reading = pages(dcgm_page(), dcgm_page(xids={5: 79}), dcgm_page(gpus=[0, 1, 2, 3, 4]))[1]
+    assert reading.unknown["GpuXid"] == f"DCGM_FI_DEV_XID_ERRORS no longer shows {UUIDS[6]}, {UUIDS[7]}"
