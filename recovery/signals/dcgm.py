@@ -270,6 +270,8 @@ class _Look:
                 found.append(one)
             elif one.value >= WARNED:
                 bad[WARNING].append(one)
+            elif one.value:
+                self.unknown.setdefault(HEALTH, f"DCGM does not write such a status: {_evidence(one)}")
         for reason, lines in bad.items():
             self._level(HEALTH, reason, lines)
 

@@ -401,3 +401,12 @@ def test_a_gpu_that_falls_off_the_page_with_a_fault_that_stays_is_not_missed_for
 def test_another_gpu_that_falls_off_the_page_is_missed() -> None:
     reading = pages(dcgm_page(), dcgm_page(xids={5: 79}), dcgm_page(gpus=[0, 1, 2, 3, 4]))[1]
     assert reading.unknown["GpuXid"] == f"DCGM_FI_DEV_XID_ERRORS no longer shows {UUIDS[6]}, {UUIDS[7]}"
+
+
+@pytest.mark.parametrize("value", [-1, 1, 5])
+def test_a_status_that_dcgm_does_not_write_is_unknown_and_takes_nothing_back(value: int) -> None:
+    odd = dcgm_page(health={(2, "PCIE"): (value, "DCGM_FR_OK")})
+    reading = pages(failed(), *[odd] * 9)[1]
+    assert stated(reading) == [("GpuHealth", "GpuHealthPcie")]
+    assert reading.unknown["GpuHealth"].startswith("DCGM does not write such a status: ")
+    assert not reading.cleared
