@@ -229,7 +229,7 @@ def lookup(type: str, reason: str) -> CatalogueRow | None:
     What is not this node's fault when it is only counted is not when a condition states it, either.
     """
     known = _index().get((type, reason))
-    if known is None and reason.endswith("_NONE"):
+    if known is None and reason.endswith(("_NONE", "_CUT")):
         return _recommends_nothing(type, reason)
     counted = _index().get(("", reason))
     return known or (counted if counted is not None and not counted.this_node else None)
@@ -240,12 +240,13 @@ def _recommends_nothing(type: str, reason: str) -> CatalogueRow | None:
     code, so there is no end of reasons."""
     if not reason.startswith(f"{type}IsNotHealthy_"):
         return None
+    cut = "NVSentinel's message was cut, and recommends no action as far as it goes."
     return CatalogueRow(
         type=type,
         reason=reason,
         remedy=(Rung(Step.NOTIFY, timedelta(minutes=15)),),
         this_node=False,
-        why="NVSentinel recommends no action for it.",
+        why=cut if reason.endswith("_CUT") else "NVSentinel recommends no action for it.",
         source="https://github.com/NVIDIA/NVSentinel/issues/911",
     )
 

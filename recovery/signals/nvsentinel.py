@@ -6,7 +6,9 @@ check found (https://github.com/NVIDIA/NVSentinel, pull requests 664 and 1270, i
     ErrorCode:119 PCI:0002:00:00 GPU_UUID:GPU-2.. Xid .. Recommended Action=COMPONENT_RESET;ErrorCode:94 ..
 
 Its documentation shows another form, ``[119] text - RecommendedAction: COMPONENT_RESET``. Both are read. A
-message may be cut; what is left without its action is stated under the condition's own reason.
+message is cut after 1 KiB (pull request 485); what is left without its action is stated under the condition's
+own reason. Where nothing is recommended for all that is before it, it may well be more of the same: what one
+application did on eight GPUs fills a message.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ MOST = 10
 """The most faults that one condition states; those for which nothing is recommended are left out first."""
 NOTHING = "_NONE"
 """How the reason of such a fault ends."""
+CUT = "_CUT"
+"""How that of the rest of a message ends that recommends nothing as far as it goes."""
 _ACTION = re.compile(r"(?:Recommended Action=|- RecommendedAction: ?)([A-Z_]{1,40})(?:;|$)")
 _CODES = re.compile(r"(?:ErrorCode:\S{1,64}(?:\s+|$))+|\[[^\]]{1,200}\]")
 _CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -51,13 +55,14 @@ def found(c: Condition) -> tuple[Found, ...]:
 
 def _entries(base: str, message: str) -> Iterator[tuple[str, str]]:
     """(reason, words) of each. The rest of a message that was cut has no action."""
-    end = 0
+    end, asks = 0, set[bool]()
     for action in _ACTION.finditer(message):
         said, end = message[end : action.start()].strip(), action.end()
+        asks.add(action[1] != NOTHING[1:])
         for code in _codes(said) or [""]:
             yield "_".join(filter(None, (base, code, action[1]))), said
     if rest := message[end:].strip():
-        yield base, rest
+        yield (f"{base}{CUT}" if asks == {False} else base), rest
 
 
 def _codes(said: str) -> list[str]:

@@ -131,3 +131,27 @@ def test_what_no_action_is_recommended_for_is_no_fault_of_the_node() -> None:
     assert lookup("GpuMemWatch", "GpuMemWatchIsNotHealthy_DCGM_FR_XID_ERROR_RESTART_VM") is None
     assert lookup("Another", "GpuMemWatchIsNotHealthy_DCGM_FR_XID_ERROR_NONE") is None
     assert Found("a", "b").device == ""
+
+
+def cut_after_a_kibibyte(*entries: str) -> str:
+    """The message as NVSentinel cuts it (pull request 485)."""
+    return "".join(entries)[:1020] + "...;"
+
+
+def test_a_message_that_is_cut_and_asks_for_nothing_as_far_as_it_goes_is_only_told() -> None:
+    one_application = (MEMORY.replace("4", str(gpu)) for gpu in range(8))
+    said = found(bad(cut_after_a_kibibyte(*one_application), "GpuMemWatch"))
+    base = "GpuMemWatchIsNotHealthy"
+    assert [x.reason for x in said] == [f"{base}_CUT", f"{base}_DCGM_FR_XID_ERROR_NONE"]
+    rows = [lookup("GpuMemWatch", x.reason) for x in said]
+    assert [row is not None and row.this_node for row in rows] == [False, False]
+
+
+@pytest.mark.parametrize("first", [(GSP,), (MEMORY, GSP)], ids=["a reset", "nothing, then a reset"])
+def test_what_is_cut_after_an_action_has_the_conditions_own_reason(first: tuple[str, ...]) -> None:
+    assert BASE in {x.reason for x in found(bad(cut_after_a_kibibyte(*first, *[MEMORY] * 8)))}
+
+
+@pytest.mark.parametrize("message", [";...", "...;", "ErrorCode:DCGM_FR_NVLINK_DOWN GPU:3 GPU 3's NvL...;"])
+def test_a_message_of_which_no_action_is_left_has_the_conditions_own_reason(message: str) -> None:
+    assert [x.reason for x in found(bad(message))] == [BASE]
