@@ -6,6 +6,7 @@ import it, since it does not change while the program runs. It imports model and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -32,6 +33,9 @@ from recovery.model import (
 from recovery.units import parse_bound, parse_duration
 
 Taints = tuple[tuple[str, str, str], ...]
+XID_OF_NVSENTINEL = re.compile(r"SysLogsXIDErrorIsNotHealthy_([0-9]{1,4})(?:\.[0-9A-Za-z]+)?_([A-Z_]+)")
+OF_A_MACHINE = frozenset({"COMPONENT_RESET", "RESTART_VM", "RESTART_BM", "REPLACE_VM"})
+"""NVSentinel's actions that something can be done by, short of a person."""
 
 
 @dataclass(frozen=True)
@@ -229,26 +233,38 @@ def lookup(type: str, reason: str) -> CatalogueRow | None:
     What is not this node's fault when it is only counted is not when a condition states it, either.
     """
     known = _index().get((type, reason))
-    if known is None and reason.endswith(("_NONE", "_CUT")):
-        return _recommends_nothing(type, reason)
+    if known is None and reason.startswith(f"{type}IsNotHealthy_"):
+        return _of_nvsentinel(type, reason)
     counted = _index().get(("", reason))
     return known or (counted if counted is not None and not counted.this_node else None)
 
 
-def _recommends_nothing(type: str, reason: str) -> CatalogueRow | None:
-    """What NVSentinel reports without an action, XIDs of applications among it: its conditions say so of each
-    code, so there is no end of reasons."""
-    if not reason.startswith(f"{type}IsNotHealthy_"):
+def _of_nvsentinel(type: str, reason: str) -> CatalogueRow | None:
+    """What NVSentinel's conditions state that accuses no machine: their reasons have the code and the action,
+    so there is no end of them."""
+    why = _accuses_nobody(type, reason)
+    if not why:
         return None
-    cut = "NVSentinel's message was cut, and recommends no action as far as it goes."
     return CatalogueRow(
         type=type,
         reason=reason,
         remedy=(Rung(Step.NOTIFY, timedelta(minutes=15)),),
         this_node=False,
-        why=cut if reason.endswith("_CUT") else "NVSentinel recommends no action for it.",
+        why=why,
         source="https://github.com/NVIDIA/NVSentinel/issues/911",
     )
+
+
+def _accuses_nobody(type: str, reason: str) -> str:
+    if reason.endswith("_NONE"):
+        return "NVSentinel recommends no action for it."
+    if reason.endswith("_CUT"):
+        return "NVSentinel's message was cut, and recommends no action as far as it goes."
+    xid = XID_OF_NVSENTINEL.fullmatch(reason) if type == "SysLogsXIDError" else None
+    said = [c for c in codes.xids() if xid and str(c.number) == xid[1]]
+    if xid is None or xid[2] in OF_A_MACHINE or not said or any(c.this_node for c in said):
+        return ""
+    return f"XID {xid[1]}, for which NVSentinel asks for no reset, restart or replacement: {said[0].why}"
 
 
 def spoken_of(witness: str, reason: str) -> tuple[str, ...]:

@@ -398,6 +398,16 @@ def test_what_nvsentinel_recommends_nothing_for_is_only_told_by_a_rule_for_all_o
     assert calls(s) == [("replace", "m-0")]
 
 
+@pytest.mark.parametrize("code", ["45", "145.0h"])
+def test_what_a_broken_other_end_leads_to_takes_no_node_out_by_a_rule_for_all_of_its_type(code: str) -> None:
+    """One node with XID 149 had 63 GPUs state 145; one crash had 77 healthy nodes state 45."""
+    s = cast(policy('{type: "SysLogs*"}'))
+    writes(s, xids(f"ErrorCode:{code} PCI:0000:29:00 Xid Recommended Action=CONTACT_SUPPORT;"))
+    s.run(120)
+    assert (calls(s), marked(s)) == ([], NO_MARKS)
+    assert messages(s, "FaultSeen")
+
+
 @pytest.mark.parametrize(("reason", "called"), [("*_RESTART_BM", 1), ("*_79_*", 1), ("*_REPLACE_VM", 0)])
 def test_a_rule_may_go_by_the_action_or_by_the_code(reason: str, called: int) -> None:
     s = cast(policy(f'{{type: SysLogsXIDError, reason: "{reason}"}}'))

@@ -155,3 +155,26 @@ def test_what_is_cut_after_an_action_has_the_conditions_own_reason(first: tuple[
 @pytest.mark.parametrize("message", [";...", "...;", "ErrorCode:DCGM_FR_NVLINK_DOWN GPU:3 GPU 3's NvL...;"])
 def test_a_message_of_which_no_action_is_left_has_the_conditions_own_reason(message: str) -> None:
     assert [x.reason for x in found(bad(message))] == [BASE]
+
+
+@pytest.mark.parametrize(
+    ("said", "this_node"),
+    [
+        ("31_CONTACT_SUPPORT", False),
+        ("45_CONTACT_SUPPORT", False),
+        ("145.0h_CONTACT_SUPPORT", False),
+        ("13_UNKNOWN", False),
+        ("144_COMPONENT_RESET", True),
+        ("45_RESTART_VM", True),
+        ("94_CONTACT_SUPPORT", True),
+        ("149_CONTACT_SUPPORT", True),
+        ("79_CONTACT_SUPPORT", True),
+        ("4_CONTACT_SUPPORT", True),
+        ("CONTACT_SUPPORT", True),
+    ],
+)
+def test_an_xid_that_accuses_another_is_no_fault_of_the_node_unless_its_own_gpu_is_to_be_reset(
+    said: str, this_node: bool
+) -> None:
+    row = lookup(TYPE, f"{BASE}_{said}")
+    assert (row is None or row.this_node) is this_node
