@@ -33,9 +33,9 @@ from recovery.model import (
 from recovery.units import parse_bound, parse_duration
 
 Taints = tuple[tuple[str, str, str], ...]
-XID_OF_NVSENTINEL = re.compile(r"SysLogsXIDErrorIsNotHealthy_([0-9]{1,4})(?:\.[0-9A-Za-z]+)?_([A-Z_]+)")
-OF_A_MACHINE = frozenset({"COMPONENT_RESET", "RESTART_VM", "RESTART_BM", "REPLACE_VM"})
-"""NVSentinel's actions that something can be done by, short of a person."""
+OF_A_MACHINE = ("_COMPONENT_RESET", "_RESTART_VM", "_RESTART_BM", "_REPLACE_VM")
+"""How NVSentinel's reasons end where something can be done, short of a person."""
+LOST_ITS_ENGINE = frozenset({"GpuDcgmConnectivityFailure", "GpuDcgmUnresponsive"})
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ def lookup(type: str, reason: str) -> CatalogueRow | None:
     What is not this node's fault when it is only counted is not when a condition states it, either.
     """
     known = _index().get((type, reason))
-    if known is None and reason.startswith(f"{type}IsNotHealthy_"):
+    if known is None and reason.startswith(f"{type}IsNotHealthy"):
         return _of_nvsentinel(type, reason)
     counted = _index().get(("", reason))
     return known or (counted if counted is not None and not counted.this_node else None)
@@ -256,15 +256,27 @@ def _of_nvsentinel(type: str, reason: str) -> CatalogueRow | None:
 
 
 def _accuses_nobody(type: str, reason: str) -> str:
-    if reason.endswith("_NONE"):
+    said = reason.removeprefix(f"{type}IsNotHealthy")
+    if said.endswith("_NONE"):
         return "NVSentinel recommends no action for it."
-    if reason.endswith("_CUT"):
+    if said == "_CUT":
         return "NVSentinel's message was cut, and recommends no action as far as it goes."
-    xid = XID_OF_NVSENTINEL.fullmatch(reason) if type == "SysLogsXIDError" else None
-    said = [c for c in codes.xids() if xid and str(c.number) == xid[1]]
-    if xid is None or xid[2] in OF_A_MACHINE or not said or any(c.this_node for c in said):
+    if said.endswith(OF_A_MACHINE):
         return ""
-    return f"XID {xid[1]}, for which NVSentinel asks for no reset, restart or replacement: {said[0].why}"
+    if type in LOST_ITS_ENGINE:
+        return "NVSentinel has lost its connection to DCGM's engine; that says nothing of the GPUs."
+    if said.startswith("_DCGM_FR_IMEX_UNHEALTHY_"):
+        return "IMEX does not run on an idle node, nor where a machine has no part in a domain of several."
+    return _of_another(said) if type == "SysLogsXIDError" else ""
+
+
+def _of_another(said: str) -> str:
+    """What an XID means that an application causes, or what broke elsewhere; "" for all others."""
+    code = re.match("_([0-9]{1,4})[._]", said)
+    known = [c for c in codes.xids() if code and c.number == int(code[1])]
+    if not known or any(c.this_node for c in known):
+        return ""
+    return f"XID {known[0].number}, for which NVSentinel asks for no reset or restart: {known[0].why}"
 
 
 def spoken_of(witness: str, reason: str) -> tuple[str, ...]:

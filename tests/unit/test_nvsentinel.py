@@ -178,3 +178,22 @@ def test_an_xid_that_accuses_another_is_no_fault_of_the_node_unless_its_own_gpu_
 ) -> None:
     row = lookup(TYPE, f"{BASE}_{said}")
     assert (row is None or row.this_node) is this_node
+
+
+@pytest.mark.parametrize(
+    ("type", "said", "this_node"),
+    [
+        ("GpuNvlinkWatch", "IsNotHealthy_DCGM_FR_IMEX_UNHEALTHY_CONTACT_SUPPORT", False),
+        ("GpuNvlinkWatch", "IsNotHealthy_DCGM_FR_IMEX_UNHEALTHY_RESTART_VM", True),
+        ("GpuNvlinkWatch", "IsNotHealthy_DCGM_FR_NVLINK_DOWN_CONTACT_SUPPORT", True),
+        ("GpuDcgmConnectivityFailure", "IsNotHealthy_DCGM_CONNECTIVITY_ERROR_CONTACT_SUPPORT", False),
+        ("GpuDcgmConnectivityFailure", "IsNotHealthy", False),
+        ("GpuDcgmUnresponsive", "IsNotHealthy_RESTART_VM", True),
+        ("AcceleratedHardwareReady", "DCGMHealthCode122", False),
+        ("AcceleratedHardwareReady", "DCGMHealthCode97", True),
+    ],
+)
+def test_what_says_nothing_of_the_gpus_is_no_fault_of_the_node(type: str, said: str, this_node: bool) -> None:
+    reason = said if said.startswith("DCGM") else f"{type}{said}"
+    row = lookup(type, reason)
+    assert (row is None or row.this_node) is this_node
