@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from recovery.catalog import polarity
+from recovery.decide.boot import APART
 from recovery.decide.drill import ends, is_drill
 from recovery.model import Condition, ConditionRow, NodeView, Polarity, Problem, Reading
 from recovery.quick import quick, replace
@@ -128,7 +129,7 @@ def _first(state: State, c: Condition, at: datetime) -> tuple[Condition, datetim
 
 def _says_nothing(state: State, c: Condition, look: Look) -> str:
     """Why ``c`` does not count, "" if it does."""
-    if state.before.get(c.type) == c or _written_before(c, look.boot_began):
+    if state.before.get(c.type) == c or _written_before(c, look):
         earlier = "from before this boot, or before etcd was restored"
         return f"{c.type} is {c.status} {earlier}, and was not renewed since"
     renewed = c.heartbeat or state.first[c.type][1]
@@ -137,16 +138,26 @@ def _says_nothing(state: State, c: Condition, look: Look) -> str:
     return ""
 
 
-def _written_before(c: Condition, boot_began: datetime | None) -> bool:
+def _written_before(c: Condition, look: Look) -> bool:
     moments = [at for at in (c.heartbeat, c.transition) if at is not None]
-    return boot_began is not None and bool(moments) and max(moments) < boot_began
+    if _renewed_since_its_clock_was_set(c, look.at):
+        moments.pop()
+    return look.boot_began is not None and bool(moments) and max(moments) < look.boot_began
+
+
+def _renewed_since_its_clock_was_set(c: Condition, at: datetime) -> bool:
+    """Whether it changed while the node's clock was ahead, so that the change is yet to come, and was renewed
+    since. The renewal alone says when it was written then."""
+    if c.heartbeat is None or c.transition is None:
+        return False
+    return c.heartbeat - at <= APART < c.transition - at
 
 
 def _confirmed(c: Condition, good_since: datetime, at: datetime) -> bool:
     """Whether a good status is its writer's word. A detector that starts writes it before its first check; so
     it has to be renewed, and to be seen again."""
     renewed = c.heartbeat is None or c.transition is None or c.heartbeat > c.transition
-    return renewed and at - good_since >= TWICE
+    return (renewed or _renewed_since_its_clock_was_set(c, at)) and at - good_since >= TWICE
 
 
 def _reason(c: Condition) -> str:

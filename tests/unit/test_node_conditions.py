@@ -235,6 +235,21 @@ def test_what_was_written_before_the_boot_says_nothing_of_it() -> None:
     ]
 
 
+def test_a_change_that_is_yet_to_come_makes_no_condition_one_of_this_boot() -> None:
+    """A clock that takes local time for UTC is hours ahead until it is set, maybe after the first check."""
+    ahead = replace(GPU_BAD, transition=NOW + timedelta(hours=2))
+    reading = looks(ahead, began=NOW)[1]
+    assert (stated(reading), set(reading.unknown)) == ([], {"GpuCount"})
+    assert stated(looks(ahead, ahead, began=NOW + SECOND)[1]) == [("GpuCount", "GpuCountBad")]
+    still_ahead = replace(ahead, heartbeat=NOW + timedelta(hours=2))
+    assert stated(looks(still_ahead, began=NOW)[1]) == [("GpuCount", "GpuCountBad")]
+
+
+def test_a_good_condition_whose_change_is_yet_to_come_takes_its_fault_back_once_it_was_renewed() -> None:
+    ahead = replace(GPU_GOOD, transition=NOW + timedelta(hours=2))
+    assert stated(looks(GPU_BAD, ahead, ahead)[1]) == []
+
+
 def test_after_a_boot_that_was_seen_a_condition_that_has_not_changed_says_nothing() -> None:
     same = replace(GPU_BAD, heartbeat=None)
     assert stated(looks(same, same, boots=("boot-1", "boot-2"))[1]) == []
