@@ -398,6 +398,14 @@ def test_what_nvsentinel_recommends_nothing_for_is_only_told_by_a_rule_for_all_o
     assert calls(s) == [("replace", "m-0")]
 
 
+@pytest.mark.parametrize("watch", ["GpuAllWatch", "GpuNvswitchFatalWatch"])
+def test_a_watch_of_nvsentinels_over_a_whole_gpu_or_switch_is_heard(watch: str) -> None:
+    s = cast(policy('{reason: "*IsNotHealthy*_RESTART_BM"}'))
+    writes(s, (watch, "True", f"{watch}IsNotHealthy", "ErrorCode:X GPU:5 Recommended Action=RESTART_BM;"))
+    to_the_end(s, Cloud(s))
+    assert calls(s) == [("replace", "m-0")]
+
+
 @pytest.mark.parametrize("code", ["45", "145.0h"])
 def test_what_a_broken_other_end_leads_to_takes_no_node_out_by_a_rule_for_all_of_its_type(code: str) -> None:
     """One node with XID 149 had 63 GPUs state 145; one crash had 77 healthy nodes state 45."""
