@@ -74,7 +74,8 @@ class State:
     """What must be remembered between two pages of one boot.
 
     ``last``: the last value of each series that counts by its changes. ``gpus``: those that each family has
-    shown. ``watches``: those that each GPU has shown. ``held``: the faults. ``edges``: what was only counted.
+    shown. ``bare``: whether the exporter has no line for the last XID of a GPU that has had none.
+    ``watches``: those that each GPU has shown. ``held``: the faults. ``edges``: what was only counted.
     ``since``: since when each GPU's action, and each good watch, is what it is. ``actions``: the action of
     each GPU that has stayed. ``named``: the devices of each fault. ``unknown_since``: see ``Reading``.
     """
@@ -82,6 +83,7 @@ class State:
     boot_id: str = ""
     last: Mapping[tuple[str, ...], float] = field(default_factory=dict)
     gpus: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    bare: bool = False
     watches: frozenset[tuple[str, str]] = frozenset()
     held: Mapping[Pair, Problem] = field(default_factory=dict)
     edges: Mapping[str, Problem] = field(default_factory=dict)
@@ -118,6 +120,9 @@ class _Look:
             if one.name not in page.broken and not blank(one.value):
                 self.of[one.name].append(one)
         self.gpus = {family: frozenset(map(_gpu, found)) for family, found in self.of.items()}
+        self.there = frozenset[str]().union(*self.gpus.values())
+        without = self.there - self.gpus.get(LAST_XID, frozenset()) - state.gpus.get(LAST_XID, frozenset())
+        self.bare = state.bare or (bool(without) and LAST_XID not in page.broken)
         self.watches = frozenset((_gpu(one), one.labels.get("health_watch", "")) for one in self.of[STATUS])
         self.last, self.since = dict(state.last), dict(state.since)
         self.held, self.named = dict(state.held), dict(state.named)
@@ -144,6 +149,7 @@ class _Look:
             boot_id=self.state.boot_id,
             last=self.last,
             gpus={**self.state.gpus, **known},
+            bare=self.bare,
             watches=self.state.watches | self.watches,
             held=held,
             edges=edges,
@@ -173,6 +179,8 @@ class _Look:
         a fault that nothing takes back: a GPU that has fallen off the bus is on no page."""
         for family, before in self.state.gpus.items():
             gone = before - self.gpus.get(family, frozenset())
+            if family == LAST_XID and self.bare:
+                gone -= self.there  # started anew, it has forgotten their XIDs
             for type_ in OF[family]:
                 if lost := sorted(gpu for gpu in gone if not self._has_for_good(gpu, type_)):
                     self.unknown.setdefault(type_, f"{family} no longer shows {', '.join(lost)}")

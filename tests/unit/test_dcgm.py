@@ -351,6 +351,17 @@ def test_an_xid_is_news_where_the_exporter_has_no_line_for_a_gpu_before_its_firs
     assert len(reading.problems) == (2 if first == "nothing" else 1), "what the first page shows is the past"
 
 
+def test_an_exporter_without_a_line_for_what_had_no_xid_may_forget_one_and_misses_a_gpu_that_is_gone() -> (
+    None
+):
+    had, none = (only_of(dcgm_page(xids={5: xid}), LAST_XID, *gpus) for xid, gpus in ((31, [5]), (0, [])))
+    assert pages(had, none, none)[1].unknown == {}
+    assert pages(none, had, none)[1].unknown == {}
+    gone = only_of(dcgm_page(gpus=range(5)), LAST_XID)
+    assert pages(had, gone)[1].unknown["GpuXid"] == f"DCGM_FI_DEV_XID_ERRORS no longer shows {UUIDS[5]}"
+    assert "GpuXid" in pages(dcgm_page(), none)[1].unknown, "an exporter that has always shown all of them"
+
+
 def test_a_count_is_news_where_the_exporter_has_no_line_for_a_gpu_before_its_first_xid() -> None:
     none, had = dcgm_page(), only_of(dcgm_page(counted={(5, 79): 1}), XIDS, 5)
     assert stated(pages(none, had)[1]) == [("GpuXid", "GpuXid79")]
