@@ -206,15 +206,19 @@ QUESTIONS = (
 def lost(s: Situation) -> Decision:
     """The record was deleted while it had a place on the gate: create it again, closed.
 
-    Its slot is freed once its machine is as it was, or gone (``gone.still_out``).
+    Its slot is freed once its machine is as it was, or gone (``gone.still_out``). Where another machine has
+    got the name since the slot was taken, the record is about the one that took it: nothing was done to the
+    other.
     """
     slot = next((x for x in s.gate.slots if x.node == s.node_name), None) if s.gate else None
+    another = bool(s.machine and slot and slot.machine and slot.machine != s.machine.id)
+    node = None if another else s.node
     gone = Record(
         node=s.node_name,
         phase=Phase.LOST,
-        machine=s.machine or machine_of(slot),
-        node_uid=s.node.uid if s.node else "",
-        boot_id=s.node.boot_id if s.node else "",
+        machine=machine_of(slot) if another or s.machine is None else s.machine,
+        node_uid=node.uid if node else "",
+        boot_id=node.boot_id if node else "",
         faults=(),
         phase_since=s.now,
         scopes=slot.scopes if slot else (),  # by these it has a slot again, if the gate is made again

@@ -6,7 +6,7 @@ from recovery_testkit.stage import Stage
 
 from recovery.model import Phase
 from tests.stories.scenery import GATE, RECORDS, pass_time, slots
-from tests.stories.scenes import calls, phase, stubborn_pod
+from tests.stories.scenes import calls, phase, stubborn_pod, the_record
 from tests.stories.test_conditions import COUNT, EKS, policy, renewed, writes
 from tests.stories.test_one_controller import fleet
 
@@ -48,3 +48,17 @@ def test_its_slot_stays_while_its_replacement_is_under_way_and_when_the_gate_is_
     s.provider.groups["workers"].unhealthy.clear()
     pass_time(s, 600, until=lambda: len(calls(s)) > 1)
     assert calls(s)[1:] == [("replace", "m-1")]
+
+
+def test_another_machine_that_has_got_the_name_by_then_is_treated_as_any_other() -> None:
+    s, _ = fleet(one_out(policy("{}", "{do: replace, within: 30m}")))
+    writes(s, EKS)
+    s.run(20)
+    assert calls(s) == [("replace", "m-0")]
+    deleted(s)
+    s.replace_machine("node-0", "m-0", "node-0", "m-9")
+    s.run(60)
+    assert (phase(s), the_record(s).machine.id) == (Phase.LOST, "m-0")
+    writes(s, EKS)
+    s.run(30)
+    assert calls(s)[1:] == [("replace", "m-9")]

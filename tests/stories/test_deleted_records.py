@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from recovery_testkit.stage import Stage
+from recovery_testkit.stage import Stage, npd_page
 
 from recovery.model import Phase
 from tests.builders.policies import policy_file
@@ -89,6 +89,19 @@ def test_a_reboot_that_was_asked_for_shows_later_and_the_slot_waits_for_it() -> 
     ready(s, "node-0", "True")
     pass_time(s, 200, until=lambda: len(calls(s)) > 1)
     assert calls(s) == [("reboot", "m-0"), ("reboot", "m-1")]
+
+
+def test_another_machine_that_has_got_the_name_by_then_is_treated_as_any_other() -> None:
+    """What was done, if anything, was done to the machine that took the slot."""
+    s = deleted()
+    s.replace_machine("node-0", "m-0", "node-0", "m-9", "g0")
+    s.pages["node-0"].body = npd_page()
+    new_process(s, "node-0")
+    s.run(60, step=2)
+    assert (phase(s), the_record(s).machine.id) == (Phase.LOST, "m-0")
+    s.fault("node-0")
+    s.run(10)
+    assert (phase(s), the_record(s).machine.id) == (Phase.WAITING, "m-9")
 
 
 def without_its_node(change: Callable[[dict[str, Any]], None] | None = None) -> Stage:
