@@ -144,6 +144,13 @@ def disown(r: Record, taints: tuple[Taint, ...], how: str) -> Decision:
     return act(Disown(taints), f"somebody {how} the taint {what}: it is not ours any more, and is left alone")
 
 
+def after_the_last_step(r: Record) -> str:
+    """`` after reboot``, where a step was called for; empty where none was. Who says that nothing was called
+    has to say since when."""
+    last = r.progress.submitted[-1:]
+    return f" after {last[0].action or 'the last step'}" if last else ""
+
+
 def hand_over(
     s: Situation, r: Record, why: str, *, plain: bool = False, outcome: str = "handedOver"
 ) -> Decision:

@@ -25,6 +25,7 @@ from recovery.decide.decision import (
     wait,
 )
 from recovery.decide.endings import (
+    after_the_last_step,
     call_over,
     close,
     close_excluded,
@@ -114,9 +115,10 @@ def _call_in_flight(s: Situation, a: Assessment, r: Record) -> Decision | None:
 def _not_its_node(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """No call is in flight, and the machine that one could be made for is not behind this name any more."""
     if s.node is None:
-        why = f"the Node {r.node} is gone, and nothing was called for it"
+        why = f"the Node {r.node} is gone, and nothing was called for it{after_the_last_step(r)}"
     elif s.machine is not None and s.machine.id != r.machine.id:
         why = f"the machine behind {r.node} is {s.machine.id} now, not {r.machine.id}: nothing was called"
+        why += after_the_last_step(r)
     else:
         return None
     return act(WriteRecord(close(r, s.now, Event.OTHER_MACHINE, why)), why, Report(EventReason.SUPERSEDED))

@@ -25,7 +25,15 @@ from recovery.decide.decision import (
     wait,
 )
 from recovery.decide.diagnosis import as_treated, name, told_apart
-from recovery.decide.endings import DEFAULT_PROBATION, disown, end, hand_over, marked_anew, up_again
+from recovery.decide.endings import (
+    DEFAULT_PROBATION,
+    after_the_last_step,
+    disown,
+    end,
+    hand_over,
+    marked_anew,
+    up_again,
+)
 from recovery.decide.given_back import wanted_back
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.idle import (
@@ -161,7 +169,8 @@ def _other_machine(s: Situation, a: Assessment, r: Record) -> Decision | None:
         return None
     why = f"the machine behind {r.node} is {s.machine.id} now, not {r.machine.id}"
     if r.intent is None or not r.in_flight:
-        why = f"{why}: nothing is called"
+        more = "more " if r.progress.acted else ""
+        why = f"{why}: nothing {more}is called{after_the_last_step(r)}"
     else:  # the health of another machine proves nothing about this one's reboot
         why = f"{why}: its {r.intent.action} cannot be proved any more"
     return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED))

@@ -44,6 +44,12 @@ def proving() -> Situation:
     return left(record=record(Phase.PROVING, intent=intent(action="reboot"), phase_since=NOW, progress=asked))
 
 
+def rebooted_in_vain(**changes: Any) -> Situation:
+    """Its reboot did not help, and the next step has not been asked for yet."""
+    asked = Progress(submitted=(Attempt(1, "reboot"),))
+    return left(record=record(Phase.RECOVERING, rung=2, progress=asked), **changes)
+
+
 Row = tuple[Situation, str, str, str]
 """A situation; verb and effect; the phase that a record is swapped to, or the key; the sentence's start."""
 ROWS: dict[str, Row] = {
@@ -101,6 +107,18 @@ ROWS: dict[str, Row] = {
         "act WriteRecord",
         "superseded",
         "the machine behind node-0 is m-9 now, not m-0: nothing was called",
+    ),
+    "node gone after a step": (
+        rebooted_in_vain(node=None, machine=None),
+        "act WriteRecord",
+        "superseded",
+        "the Node node-0 is gone, and nothing was called for it after reboot",
+    ),
+    "another machine after a step": (
+        rebooted_in_vain(machine=replace(MACHINE, id="m-9")),
+        "act WriteRecord",
+        "superseded",
+        "the machine behind node-0 is m-9 now, not m-0: nothing was called after reboot",
     ),
     "patience": (
         left(owner_gone_for=5 * MINUTE),

@@ -738,6 +738,12 @@ RECOVERING: dict[str, Row] = {
         "Unmark",
         "the machine behind node-0 is m-9 now, not m-0: nothing is called; our marks come off",
     ),
+    "another machine after a step": (
+        recovering(replace(draining(), progress=Progress(submitted=(Attempt(1, "reboot"),))), machine=SHIFT),
+        "act Unmark",
+        "Unmark",
+        "the machine behind node-0 is m-9 now, not m-0: nothing more is called after reboot; our marks",
+    ),
     "boot after boot": (
         recovering(booted(3), node=replace(OURS, boot_id="boot-2")),
         "act WriteRecord",
