@@ -305,13 +305,16 @@ def _reference(
         "region": machine.route.get("region", ""),
     }
     if group is not None and at is not None:
+        # It serves soon: a group that balances its zones, say, has one more than it wants for a while, and
+        # launches none once the instance is gone.
+        soon = [m for m in group.members if m.starting and m.id not in {machine.id, *fresh}]
         data |= {
             "group": group.name,
             # One in the warm pool does not serve: a launch may be that it leaves the pool.
             KEY: pack(m.id for m in group.members if m.id not in fresh and not m.warmed),
             "desired": group.desired,
-            "had": group.with_its(machine.id),
-            "count": group.many_with(machine.id),
+            "had": group.with_its(machine.id) + sum(m.units for m in soon),
+            "count": group.many_with(machine.id) + len(soon),
             GRACE: group.grace,
             "at": at.isoformat(),
         }

@@ -86,6 +86,11 @@ class Member:
         return self.lifecycle in ("EnteringStandby", "Standby")
 
     @property
+    def starting(self) -> bool:
+        """Whether it is being put into service."""
+        return self.lifecycle.startswith("Pending")
+
+    @property
     def warmed(self) -> bool:
         """Whether it waits in the group's warm pool, which nobody has to have asked for."""
         return self.lifecycle.startswith(WARMED)

@@ -1308,6 +1308,28 @@ def test_a_group_that_had_one_too_many_when_it_was_asked_launches_nothing_in_its
     assert outcome.sentence.endswith("has no new instance in service yet")
 
 
+@pytest.mark.parametrize("state", ["Pending", "Pending:Wait"])
+def test_a_group_that_was_launching_one_too_many_when_it_was_asked_launches_nothing_more(
+    world: AwsWorld, provider: AwsProvider, machine: Machine, state: str
+) -> None:
+    """As it does to balance its zones, or before a spot instance is interrupted. What was launched serves by
+    the time the old one is gone, so the group has all that it wants."""
+    (extra,) = world.aws.launch(world.group)
+    world.aws.set_desired(world.group, 2)
+    world.aws.set_lifecycle(extra, state)
+    found = provider.preflight(machine, Step.REPLACE)
+    assert found.short_by == 0
+    world.aws.set_lifecycle(extra, "InService")
+    world.aws.set_desired(world.group, 3)  # moto's group ends one more where it has more than it wants
+    world.aws.terminate(world.instance)
+    world.aws.set_lifecycle(extra, state)
+    still = world.provider().poll(machine, found.reference)
+    assert isinstance(still, Running)
+    world.aws.set_lifecycle(extra, "InService")
+    gone = f"{world.instance} is gone, and group {world.group} has the 2 that it wants"
+    assert world.provider().poll(machine, found.reference) == Done(gone, (), complete=True, fewer=True)
+
+
 def test_one_instance_that_counts_for_two_takes_the_place_of_two(
     world: AwsWorld, provider: AwsProvider, machine: Machine
 ) -> None:
