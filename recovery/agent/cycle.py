@@ -34,7 +34,7 @@ from recovery.decide.retention import LEAST
 from recovery.decide.sightings import News, news
 from recovery.decide.situation import Role, Situation
 from recovery.errors import ApiError, NodeRecoveryError
-from recovery.model import Cause, Kind, NodeView, Phase, Problem, Reading, Record
+from recovery.model import Cause, Kind, Machine, NodeView, Phase, Problem, Reading, Record
 from recovery.quick import replace
 from recovery.report.heartbeat import Heartbeat
 from recovery.report.metrics import Metrics
@@ -361,11 +361,16 @@ class Agent:
         return tuple(unknown.get(r.source, r) for r in readings)
 
     def _notice_deletion(self, s: Situation) -> Situation:
-        """Remember the record. If an open one was deleted, stop, and do not create it again."""
+        """Remember the record. If an open one was deleted, stop, and do not create it again.
+
+        Another machine that has got the name since has nothing to do with it. (A node's own agent ends with
+        its machine; the controller does not.)
+        """
         known, now = self._record, self._w.clock.boottime()
         cut_off, self._seen_at = now - self._seen_at >= LEAST.total_seconds(), now
         deleted = known is not None and s.record is None and not s.record_problem and known.phase.open
-        if deleted and not cut_off:  # after a day it may have been closed by a peer, and removed in order
+        ours = not (s.afar and _anothers(known, s.machine))
+        if deleted and ours and not cut_off:  # after a day it may have been closed and removed in order
             self._w.leases.release(self.node)
             self._looked = True
             return replace(s, vanished=True)
@@ -444,6 +449,13 @@ class Agent:
     def stop(self) -> None:
         """Release our Leases, or other agents would wait until they are stale."""
         self._w.leases.release_all()
+
+
+def _anothers(r: Record | None, machine: Machine | None) -> bool:
+    """Whether ``r`` is about another machine than ``machine``, as far as both are known."""
+    if r is None or machine is None or not r.machine.provider:
+        return False
+    return r.machine.id != machine.id
 
 
 def _on_gate(s: Situation) -> bool:

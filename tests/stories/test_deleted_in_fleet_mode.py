@@ -62,3 +62,19 @@ def test_another_machine_that_has_got_the_name_by_then_is_treated_as_any_other()
     writes(s, EKS)
     s.run(30)
     assert calls(s)[1:] == [("replace", "m-9")]
+
+
+def test_nor_is_it_held_by_a_record_that_was_deleted_before_it_had_a_place_on_the_gate() -> None:
+    """The controller outlives the machine, whose own agent would have ended with it."""
+    s, _ = fleet(policy(remedy="{do: replace}").replace(b"    remedy", b"    after: 5m\n    remedy"))
+    writes(s, EKS)
+    s.run(10)
+    assert phase(s) is Phase.SUSPECT
+    deleted(s)
+    s.run(60)
+    assert s.record("node-0") is None
+    s.replace_machine("node-0", "m-0", "node-0", "m-9")
+    s.run(60)
+    writes(s, EKS)
+    s.run(10)
+    assert (phase(s), the_record(s).machine.id) == (Phase.SUSPECT, "m-9")
