@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from recovery_testkit.kubefaults import Asked, lost_request
+from recovery_testkit.kubefaults import Asked, lost_request, refused
 from recovery_testkit.stage import Stage
 
 from recovery.agent.fleet import kubelet_leases
@@ -243,6 +243,16 @@ def test_a_deleted_lease_ends_no_silence() -> None:
     s.store.request("DELETE", f"{NODE_LEASES}/node-0", user_agent="somebody")
     minutes(s, kubelets, 30, lambda: is_in(s, Phase.RECOVERED))
     assert calls(s) == [("replace", "m-0")]
+
+
+def test_a_lease_that_the_server_cannot_read_hides_no_other_kubelets_silence() -> None:
+    s, kubelets = fleet(writes=False)
+    minutes(s, kubelets, 2)
+    kubelets.mute.add("node-2")
+    odd = f"{NODE_LEASES}/node-0"
+    s.api.fail_next(lambda a: a.path == odd, refused(500, "InternalError", "cannot be decrypted"), times=9999)
+    minutes(s, kubelets, 12)
+    assert list(records(s)) == ["node-2"]
 
 
 def test_of_more_than_are_looked_at_in_a_round_each_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

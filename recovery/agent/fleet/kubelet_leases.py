@@ -38,6 +38,8 @@ KNOWN_FOR = 300.0
 """Seconds for which a kubelet that renews its Lease is not looked at again, however quiet its Node is."""
 MOST = 100
 """Leases that are read in one round."""
+MOST_REFUSED = 3
+"""So many that cannot be read, one by one, end a round: it is not about these Leases then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class KubeletLeases:
         self._changed = changed
         self._leases: dict[str, _Lease] = {}
         self._lock = threading.Lock()
-        self._refused = ""
+        self._refused: list[str] = []
 
     # ------------------------------------------------------------ any thread
 
@@ -116,14 +118,18 @@ class KubeletLeases:
         with self._lock:
             for name in self._leases.keys() - quiet.keys():
                 del self._leases[name]
-        try:
-            for node in sorted(filter(self._is_due, quiet.values()), key=self._turn)[:MOST]:
+        refused: list[str] = []
+        for node in sorted(filter(self._is_due, quiet.values()), key=self._turn)[:MOST]:
+            try:
                 self._look(node)
-            self._refused = ""
-        except ApiError as error:
-            if self._refused != str(error):
-                self._refused = str(error)
-                log.warning("whether kubelets renew their Leases is not known, and asked again: %s", error)
+            except ApiError as error:  # one that the server cannot read hides no other
+                refused.append(str(error))
+                if len(refused) == MOST_REFUSED:
+                    break
+        for why in refused:
+            if why not in self._refused:
+                log.warning("whether kubelets renew their Leases is not known, and asked again: %s", why)
+        self._refused = refused
         return EVERY
 
     def stands_down(self) -> None:
