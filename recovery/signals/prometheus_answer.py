@@ -100,22 +100,26 @@ def ages(times: Sequence[Any]) -> Ages:
     return {_identity(_labels(x)): _age(x) for x in times}
 
 
-def read(row: MetricRow, result: Sequence[Any], old: Ages | None, now: datetime) -> list[Series]:
+def read(
+    row: MetricRow, result: Sequence[Any], old: Ages | None, now: datetime, late: float = 0.0
+) -> list[Series]:
     """The series of an answer that came ``now``. ``old``: how old each is, None where that cannot be known.
+    ``late``: so many seconds older than it says is the answer itself.
 
     Raises ``Unreadable`` for what is no answer of this kind.
     """
-    return [found for x in result if (found := _series(row, x, old, now)) is not None]
+    return [found for x in result if (found := _series(row, x, old, now, late)) is not None]
 
 
-def _series(row: MetricRow, found: Any, old: Ages | None, now: datetime) -> Series | None:
+def _series(row: MetricRow, found: Any, old: Ages | None, now: datetime, late: float) -> Series | None:
     labels = _labels(found)
     type_, reason = row.type.of(labels), row.reason.of(labels)
     if not (_fit(type_) and _fit(reason)):
         return None
     age = LOOKBACK.total_seconds() if old is None else old.get(_identity(labels), math.inf)
-    state, said = _judged(row, _value(found)[1], age if old is not None else 0.0)
+    state, said = _judged(row, _value(found)[1], late + (age if old is not None else 0.0))
     at = now - min(timedelta(seconds=max(age, 0.0)), LOOKBACK) if math.isfinite(age) else now - LOOKBACK
+    at -= timedelta(seconds=late)
     of_node = {row.node, "node", row.type.label, row.reason.label}
     device = ",".join(
         f"{k}={v}" for k, v in sorted(labels.items()) if k not in OF_THE_SCRAPE and k not in of_node

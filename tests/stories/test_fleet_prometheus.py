@@ -206,6 +206,65 @@ def test_what_is_not_known_neither_ends_a_fault_nor_treats_it(server: Server, ho
     assert any("nothing is known from prometheus" in m for m in messages(w.s, "FaultSeen"))
 
 
+class StandsStill(Server):
+    """From some moment on it answers as of then: a cache in front of it, or a clock that was set back."""
+
+    still: float | None = None
+    ahead = 0.0
+
+    def _now(self) -> float:
+        return super()._now() + self.ahead if self.still is None else self.still
+
+
+@pytest.fixture
+def stands_still() -> Iterator[StandsStill]:
+    made = StandsStill(FakeClock())
+    with answering(made):
+        yield made
+
+
+def test_old_answers_that_look_new_say_nothing_of_a_machine_that_was_mended_since(
+    stands_still: StandsStill,
+) -> None:
+    w = scene(stands_still, asking(remedy=REBOOT))
+    w.server.put("ib_dev", 3, node="node-0")
+    pass_time(w.s, 60, w.cloud)
+    stands_still.still = stands_still._now()
+    pass_time(w.s, 40, w.cloud)
+    boot(w.s, "node-0")
+    pass_time(w.s, 300, w.cloud)
+    assert (calls(w.s), phase(w.s)) == ([("reboot", "m-0")], Phase.PROVING)
+    w.well("node-0")
+    stands_still.still = None
+    to_the_end(w.s, w.cloud)
+    assert (calls(w.s), phase(w.s)) == ([("reboot", "m-0")], Phase.RECOVERED)
+
+
+def test_answers_that_do_not_get_newer_are_told_and_a_clock_that_goes_on_is_believed(
+    stands_still: StandsStill,
+) -> None:
+    w = scene(stands_still)
+    stands_still.still = stands_still._now() - 3600
+    pass_time(w.s, 900, w.cloud)
+    assert {f.type for name in w.names if (r := w.s.record(name)) for f in r.faults} == {"SignalUnknown"}
+    stands_still.still = None
+    pass_time(w.s, 120, w.cloud)
+    w.server.put("ib_dev", 3, node="node-1")
+    pass_time(w.s, 600, w.cloud)
+    assert calls(w.s) == [("replace", "m-1")]
+
+
+def test_a_servers_clock_that_was_put_right_is_believed_at_once(stands_still: StandsStill) -> None:
+    w = scene(stands_still)
+    stands_still.ahead = 86400.0
+    pass_time(w.s, 60, w.cloud)
+    stands_still.ahead = 0.0
+    w.well()
+    w.server.put("ib_dev", 3, node="node-1")
+    pass_time(w.s, 120, w.cloud)
+    assert calls(w.s) == [("replace", "m-1")]
+
+
 def test_a_healthy_node_whose_series_vanishes_is_told_after_ten_minutes_and_left_alone(
     server: Server,
 ) -> None:

@@ -49,6 +49,15 @@ def test_a_comparison_holds_or_not(
     assert not any(bound.holds(x) for x in not_holding)
 
 
+def test_a_sample_is_older_by_what_the_answer_is_late() -> None:
+    times = ages([series(str(ASKED - 20))])
+    for old, at in ((times, 20), (None, 300)):
+        (found,) = read(IB, [series(1)], old, NOW, 100.0)
+        assert (found.stated.state, found.stated.at) == (State.BAD, NOW - (at + 100) * SECOND)
+        (found,) = read(IB, [series(1)], old, NOW, 200.0)
+        assert found.stated.state is State.UNKNOWN
+
+
 @pytest.mark.parametrize(
     "text", ["", "0", "=> 0", "> x", "= 1", "> 1e3", "> 0 ", " > 0", "> 0; < 3", "> nan"]
 )

@@ -39,6 +39,8 @@ MOST_TOLD = 20
 """What is unknown on more nodes than this is told once for all of them."""
 FORGOTTEN = timedelta(hours=1)
 """A series that was good and is gone for so long is one that nobody exports any more."""
+CLOCKS_APART = 30.0
+"""Seconds by which the server's clock may differ from the API server's, and is right all the same."""
 MOST_COMPLAINTS = 100
 Key = tuple[str, str, str]
 
@@ -58,10 +60,12 @@ class _Known:
 
 @dataclass
 class _Row:
-    """One row, and what is known by it."""
+    """One row, and what is known by it. ``latest``: the latest moment that an answer was of, by the server's
+    clock, and when it came."""
 
     row: MetricRow
     word: RowWord
+    latest: tuple[float, datetime] | None = None
     nodes: dict[str, _Known] = field(default_factory=dict)
     unresolved: int = 0
 
@@ -120,7 +124,7 @@ class Poller:
             try:
                 if down:
                     raise Unreadable(down)
-                found = self._ask(r.row, began)
+                found = self._ask(r, began)
                 self._take(r, found, names, views, began)
             except Unreadable as error:
                 down = error.reason if isinstance(error, NoAnswer) else down
@@ -130,12 +134,12 @@ class Poller:
                 self._fail(r, f"{type(error).__name__}: {error}", began)
         self._tell(views)
 
-    def _ask(self, row: MetricRow, now: datetime) -> list[Series]:
-        result = self._server.ask(row.query)
+    def _ask(self, r: _Row, now: datetime) -> list[Series]:
+        result = self._server.ask(r.row.query)
         at = asked_at(result)
-        when = time_of(row.query)
+        when = time_of(r.row.query)
         old = ages(self._server.ask(when, at)) if at is not None and when else None
-        return read(row, result, old, now)
+        return read(r.row, result, old, now, _late(r, at, now) if at is not None else 0.0)
 
     def _fail(self, r: _Row, why: str, now: datetime) -> None:
         if r.word.why != why:
@@ -213,6 +217,18 @@ class Poller:
         for name in before.keys() | self._telling.keys():
             if before.get(name) != self._telling.get(name) and name in views:
                 self._changed(name)
+
+
+def _late(r: _Row, at: float, now: datetime) -> float:
+    """By how many seconds an answer ``at`` this moment is older than it says: the server's clock was set
+    back, so that it tells again what it has told, or a cache answers for it. The age of a sample is by that
+    clock."""
+    latest = r.latest
+    put_right = latest is not None and at < latest[0] and abs(now.timestamp() - at) <= CLOCKS_APART
+    if latest is None or at > latest[0] or put_right:
+        r.latest = (at, now)
+        return 0.0
+    return max(0.0, latest[0] - at + (now - latest[1]).total_seconds())
 
 
 def _unknown(known: _Known) -> bool:
