@@ -37,7 +37,7 @@ from recovery.decide.history import HistoryEvent, note
 from recovery.decide.in_flight import replaced_by
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import PageThere, Role, Situation
-from recovery.model import Cause, Done, Evidence, Fault, Record, Step
+from recovery.model import Cause, Done, Evidence, Fault, Reading, Record, Step
 from recovery.quick import replace
 from recovery.units import few, span
 
@@ -225,15 +225,27 @@ def on_probation(s: Situation, r: Record, who: str, lasts: timedelta) -> Decisio
 def _blind_to_what_was_treated(s: Situation, r: Record) -> str:
     """Why it is not known whether a fault that was treated is there still: its condition is bad on the Node
     as before, from before the boot, or Unknown; or, of the same machine, its source has no word in this boot,
-    as an exporter whose pod is not there. "" where one of those who stated it is heard again."""
+    as an exporter whose pod is not there, or a series that is gone. "" where one of those who stated it is
+    heard again."""
     said: dict[tuple[str, str], list[str]] = {}
     for f in (f for f in r.faults if f.treated is not False):
         if (reading := s.reading_of(f.source)) is not None:
             why = reading.unknown.get(f.type, "")
             if not why and not r.replacement_machine:
-                why = reading.silent.get(f.type) or reading.silent.get("*", "")
+                silent = reading.silent.get(f.type) or reading.silent.get("*", "")
+                why = silent or _without_series(s, f, reading)
             said.setdefault((f.type, f.reason), []).append(why)
     return next((reasons[0] for reasons in said.values() if all(reasons)), "")
+
+
+def _without_series(s: Situation, f: Fault, reading: Reading) -> str:
+    """That no series speaks of ``f`` since the boot, where one did before it: the process that saw that may
+    have ended. An alert has none while it does not fire."""
+    asked = s.policy.source("prometheus") if f.source == "prometheus" else None
+    rows = [row for row in asked.metrics if row.name == f.life] if asked is not None else []
+    if not rows or any(row.of_alerts for row in rows) or (f.type, f.reason) in reading.listed:
+        return ""
+    return f"Prometheus, row {f.life}: no series says anything of {f.reason} since the node was booted"
 
 
 def _early_word(s: Situation, r: Record) -> str:

@@ -16,6 +16,7 @@ from tests.stories.prometheus_server import Server, serving
 from tests.stories.scenery import judge, pass_time, to_the_end
 from tests.stories.scenes import (
     NO_MARKS,
+    another_leader,
     boot,
     calls,
     controller,
@@ -24,6 +25,7 @@ from tests.stories.scenes import (
     patch_node,
     pause,
     phase,
+    the_record,
     value,
 )
 from tests.stories.test_one_controller import Group
@@ -155,6 +157,50 @@ def test_a_reboot_is_proved_only_once_the_node_was_scraped_in_its_new_boot(serve
     pass_time(w.s, 300, w.cloud)
     assert phase(w.s) is Phase.PROVING
     w.well("node-0")
+    to_the_end(w.s, w.cloud)
+    assert (calls(w.s), phase(w.s), marked(w.s)) == ([("reboot", "m-0")], Phase.RECOVERED, NO_MARKS)
+
+
+def test_a_reboot_is_not_proved_by_a_controller_that_has_never_seen_the_series_that_was_bad(
+    server: Server,
+) -> None:
+    """It was started in the middle of the reboot, after which the exporter did not come up again."""
+    w = scene(server, asking(remedy=REBOOT))
+    w.server.put("ib_dev", 3, node="node-0")
+    pass_time(w.s, 60, w.cloud)
+    w.server.drop("ib_dev", node="node-0")
+    another_leader(w.s)
+    boot(w.s, "node-0")
+    pass_time(w.s, 300, w.cloud)
+    why = "probation: Prometheus, row ib: no series says anything of IbDevBad since the node was booted"
+    view = controller(w.s).replica.view("node-0")
+    assert not isinstance(view, str)
+    assert phase(w.s) is Phase.PROVING
+    assert view.decision.reason.startswith(why)
+    w.well("node-0")
+    to_the_end(w.s, w.cloud)
+    assert (calls(w.s), phase(w.s), marked(w.s)) == ([("reboot", "m-0")], Phase.RECOVERED, NO_MARKS)
+
+
+def test_whose_series_never_comes_again_after_its_reboot_is_a_persons(server: Server) -> None:
+    w = scene(server, asking(remedy="{do: reboot, within: 10m}"))
+    w.server.put("ib_dev", 3, node="node-0")
+    pass_time(w.s, 60, w.cloud)
+    w.server.drop("ib_dev", node="node-0")
+    another_leader(w.s)
+    boot(w.s, "node-0")
+    to_the_end(w.s, w.cloud)
+    assert (calls(w.s), phase(w.s)) == ([("reboot", "m-0")], Phase.HANDED_OVER)
+    assert "was not proved within" in the_record(w.s).sentence
+
+
+def test_an_alert_that_a_reboot_has_ended_is_proved_by_a_controller_that_never_saw_it(server: Server) -> None:
+    w = scene(server, asking("alerts", "{type: GpuHot}", REBOOT))
+    w.server.put("ALERTS", 1, alertname="GpuHot", alertstate="firing", node="node-0")
+    pass_time(w.s, 60, w.cloud)
+    w.server.drop("ALERTS")
+    another_leader(w.s)
+    boot(w.s, "node-0")
     to_the_end(w.s, w.cloud)
     assert (calls(w.s), phase(w.s), marked(w.s)) == ([("reboot", "m-0")], Phase.RECOVERED, NO_MARKS)
 
