@@ -317,7 +317,17 @@ def cleared(fault: Fault, s: Situation) -> bool:
         return False
     if fault.type == SIGNAL_UNKNOWN:
         return not reading.unknown
-    return reading.took_back(fault.type, fault.reason)
+    return reading.took_back(fault.type, fault.reason) and not of_a_silent_device(fault, reading)
+
+
+def of_a_silent_device(fault: Fault, reading: Reading) -> bool:
+    """Whether ``fault`` is of one device of which nothing is said, though something is of others like it. A
+    process that has seen that one knows it for unknown; to another the good word of the others is not its."""
+    there = reading.devices.get((fault.type, fault.reason), frozenset())
+    if not fault.device or ", " in fault.device or fault.device in there:
+        return False
+    kind = fault.device.partition("=")[0]
+    return any(device.partition("=")[0] == kind for device in there)
 
 
 def taken_back(fault: Fault, s: Situation) -> str:

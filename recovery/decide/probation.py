@@ -28,6 +28,7 @@ from recovery.decide.diagnosis import (
     live,
     name,
     not_by_its_own_rule,
+    of_a_silent_device,
     stated,
     tolerated,
     why_reported,
@@ -243,9 +244,12 @@ def _without_series(s: Situation, f: Fault, reading: Reading) -> str:
     have ended. An alert has none while it does not fire."""
     asked = s.policy.source("prometheus") if f.source == "prometheus" else None
     rows = [row for row in asked.metrics if row.name == f.life] if asked is not None else []
-    if not rows or any(row.of_alerts for row in rows) or (f.type, f.reason) in reading.listed:
+    if not rows or any(row.of_alerts for row in rows):
         return ""
-    return f"Prometheus, row {f.life}: no series says anything of {f.reason} since the node was booted"
+    if (f.type, f.reason) in reading.listed and not of_a_silent_device(f, reading):
+        return ""
+    where = f" ({f.device})" if f.device else ""
+    return f"Prometheus, row {f.life}: no series says anything of {f.reason}{where} since the node was booted"
 
 
 def _early_word(s: Situation, r: Record) -> str:

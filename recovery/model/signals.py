@@ -73,7 +73,8 @@ class Reading:
     what is unknown, but that is in order and nobody is told. ``ends`` holds what ends a fault of a pair, as
     far as the policy's own row of the source says it. ``ended`` maps a condition type that was cleared to how
     that came, where the source knows. ``early`` maps a condition type to what is wrong with it now, for too
-    short a time to be stated: a fault of this boot on the record goes on by that. ``node``: which Node it was
+    short a time to be stated: a fault of this boot on the record goes on by that. ``devices`` maps a pair to
+    the devices that it is said of, bad or not, where the source tells them apart. ``node``: which Node it was
     read from, and in which boot; "" where it was read from none.
     """
 
@@ -91,6 +92,7 @@ class Reading:
     ends: Mapping[tuple[str, str], Ends] = field(default_factory=dict)
     ended: Mapping[str, str] = field(default_factory=dict)
     early: Mapping[str, str] = field(default_factory=dict)
+    devices: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     node: str = ""
 
     @property

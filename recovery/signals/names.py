@@ -22,7 +22,7 @@ def bounded(reading: Reading) -> Reading:
     """``reading``, with each type and reason as ``type_name`` and ``reason_name`` have it."""
     r = reading
     texts = (r.unknown, r.unknown_since, r.unconfirmed, r.silent, r.ended, r.early)
-    pairs = (r.cleared, r.listed, r.gone, r.ends)
+    pairs = (r.cleared, r.listed, r.gone, r.ends, r.devices)
     if (
         all(type_name(p.type) is p.type and reason_name(p.reason) is p.reason for p in r.problems)
         and all(type_name(t) is t for each in texts for t in each)
@@ -44,6 +44,7 @@ def bounded(reading: Reading) -> Reading:
         ends={_pair(pair): ends for pair, ends in r.ends.items()},
         ended=_types(r.ended),
         early=_types(r.early),
+        devices={_pair(pair): found for pair, found in r.devices.items()},
     )
 
 

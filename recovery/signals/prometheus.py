@@ -113,6 +113,7 @@ def observe(state: State, look: Look) -> tuple[State, Reading]:
         listed=frozenset({*pairs, *held, *((w.row.type.text, "") for w in look.rows if w.row.type.text)}),
         gone=gone,
         ends={p: s[0].row.ends for p, s in pairs.items() if s[0].row.ends != Ends()},
+        devices={pair: frozenset(s.device for s in said) for pair, said in pairs.items()},
     )
     return State(state.boot_id, held, good, since), reading
 

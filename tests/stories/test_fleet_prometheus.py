@@ -478,3 +478,46 @@ def test_a_broken_port_that_falls_silent_is_not_well_because_the_other_one_is(
         pass_time(w.s, 15, w.cloud, step=5)
     assert calls(w.s) == []
     assert phase(w.s) is Phase.WAITING
+
+
+def test_a_new_leader_takes_no_good_word_of_one_port_for_that_of_the_broken_one(server: Server) -> None:
+    w = Scene(server, asking(PORTS, more="    after: 5m\n"))
+    scraped(w)
+    w.start()
+    scraped(w, "mlx5_0")
+    pass_time(w.s, 30, w.cloud)
+    w.server.drop("ib_dev", node="node-0", device="mlx5_0")
+    another_leader(w.s)
+    pass_time(w.s, 500, w.cloud, step=5)
+    assert (calls(w.s), phase(w.s)) == ([], Phase.SUSPECT)
+    pass_time(w.s, 300, w.cloud, step=5)
+    assert (calls(w.s), phase(w.s)) == ([], Phase.HANDED_OVER)
+    assert "nothing is known of it since" in the_record(w.s).sentence
+
+
+def test_nor_does_it_prove_a_reboot_by_the_other_port(server: Server) -> None:
+    w = Scene(server, asking(PORTS, remedy=REBOOT))
+    scraped(w)
+    w.start()
+    scraped(w, "mlx5_0")
+    pass_time(w.s, 60, w.cloud)
+    w.server.drop("ib_dev", node="node-0", device="mlx5_0")
+    another_leader(w.s)
+    boot(w.s, "node-0")
+    pass_time(w.s, 300, w.cloud)
+    assert (calls(w.s), phase(w.s)) == ([("reboot", "m-0")], Phase.PROVING)
+    w.server.put("ib_dev", 0, node="node-0", device="mlx5_0")
+    to_the_end(w.s, w.cloud)
+    assert (calls(w.s), phase(w.s)) == ([("reboot", "m-0")], Phase.RECOVERED)
+
+
+def test_a_new_leader_takes_a_good_word_of_the_port_itself(server: Server) -> None:
+    w = Scene(server, asking(PORTS, more="    after: 5m\n"))
+    scraped(w)
+    w.start()
+    scraped(w, "mlx5_0")
+    pass_time(w.s, 30, w.cloud)
+    another_leader(w.s)
+    w.server.put("ib_dev", 0, node="node-0", device="mlx5_0")
+    to_the_end(w.s, w.cloud)
+    assert (calls(w.s), phase(w.s)) == ([], Phase.WITHDRAWN)
