@@ -90,8 +90,9 @@ def withdrawn(s: Situation, r: Record) -> Decision:
 
 
 def queued(s: Situation, a: Assessment, r: Record, d: Diagnosis) -> Decision:
-    """Confirmed: choose the ladder. It stays as it is, even if the policy changes later, unless another fault
-    comes before the start (``_earlier_rule``), or this one ends before it (``_ended_before_the_start``)."""
+    """Confirmed: choose the ladder. From the start on it stays as it is, even if the policy changes later.
+    Until then another fault may come (``_earlier_rule``), this one may end (``_ended_before_the_start``), or
+    the policy may change (``_by_another_policy``)."""
     chosen, why = with_ladder_of(s, a, r, d)
     confirmed = replace(chosen, phase=move(r.phase, Event.CONFIRMED), phase_since=s.now)
     return act(WriteRecord(confirmed), why, Report(EventReason.CONFIRMED, warning=True))
@@ -100,7 +101,7 @@ def queued(s: Situation, a: Assessment, r: Record, d: Diagnosis) -> Decision:
 def with_ladder_of(s: Situation, a: Assessment, r: Record, d: Diagnosis) -> tuple[Record, str]:
     """``r`` with the ladder that the rule of ``d`` says, and a sentence of it. A fault that has ended is no
     part of it any more: if it comes again, it is a new one."""
-    ladder = without_tried(d.ladder, r.tried) or CORDON_ONLY
+    ladder = remedy_left(d, r)
     steps = ", ".join(map(str, ladder))
     why = f"{name(d.fault)}: rule {d.rule_name} says {steps}"
     treated = {x.fault.key: as_treated(x) for x in a.found}
@@ -124,6 +125,11 @@ def with_ladder_of(s: Situation, a: Assessment, r: Record, d: Diagnosis) -> tupl
         scopes=_scopes(s, scopes_of(s.node.labels if s.node else {}, _told(s))),
     )
     return chosen, why
+
+
+def remedy_left(d: Diagnosis, r: Record) -> tuple[Rung, ...]:
+    """The ladder that the rule of ``d`` says, without what did not help on ``r``."""
+    return without_tried(d.ladder, r.tried) or CORDON_ONLY
 
 
 def without_tried(ladder: tuple[Rung, ...], tried: tuple[Step, ...]) -> tuple[Rung, ...]:
@@ -200,6 +206,30 @@ def _ended_before_the_start(s: Situation, a: Assessment, r: Record) -> Decision 
         return hand_over(s, r, f"{gone}; {name(d.fault)}: {why_reported(d)}", plain=True)
     record, why = with_ladder_of(s, a, r, d)
     return act(WriteRecord(record), f"{gone}; {why}", Report(EventReason.CONFIRMED, warning=True))
+
+
+def _by_another_policy(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """The policy was changed, or the node's labels, and what waits is to be treated in another way by now.
+    Its ladder is frozen at the start only, which is the slot (ruling 20): who pauses, corrects a rule and
+    resumes is not to see the old remedy on all nodes that waited."""
+    if r.rung or r.progress.acted or s.provider is None:
+        return None
+    there = [d for d in a.found if not has_ended(d.fault, s)]
+    if not there or any(d.rule_name == r.rule and remedy_left(d, r) == r.ladder for d in there):
+        return None
+    d = min(there, key=lambda d: (not d.treat, s.now < d.due, may_be_gone(s, (d.fault,)), d.rank, d.due))
+    if s.now < d.due:
+        return wait(tolerated(d, d.due - s.now), until(d.due, s.now), "tolerated")
+    if d.treat:
+        record, why = with_ladder_of(s, a, r, d)
+        why += ", by the policy as it is now"
+        return act(WriteRecord(record), why, Report(EventReason.CONFIRMED, warning=True))
+    if blind := may_be_gone(s, (d.fault,)):
+        why = f"{_subject(s, r)}: {blind}"
+        return _unknown_by_now(s, a, r, d, blind) or hold(why, _look_again(s, a, r), "unreadable")
+    by_now = {d.fault.key: as_treated(d) for d in there}
+    only_told = replace(r, faults=tuple(by_now.get(f.key, f) for f in r.faults), ladder=())
+    return hand_over(s, only_told, f"{name(d.fault)}: {why_reported(d)}", plain=True)
 
 
 def _not_in_queue(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -359,6 +389,7 @@ QUEUE = (
     _has_a_slot,
     _earlier_rule,
     _ended_before_the_start,
+    _by_another_policy,
     _not_in_queue,
     *HELD,
 )

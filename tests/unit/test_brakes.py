@@ -16,7 +16,19 @@ from recovery.decide.own_node import decide
 from recovery.decide.queue import CORDON_ONLY
 from recovery.decide.situation import Lease, Situation
 from recovery.decide.standing import standing, standing_now
-from recovery.model import Claim, Condition, Line, Marks, Pause, Phase, Preflight, Reference, Share, Slot
+from recovery.model import (
+    Claim,
+    Condition,
+    Line,
+    Marks,
+    Pause,
+    Phase,
+    Preflight,
+    Reference,
+    Share,
+    Slot,
+    Step,
+)
 from recovery.store.gate import read_pause
 from tests.builders.faults import HBM, fault
 from tests.builders.gates import census, gate, slot, start
@@ -660,7 +672,7 @@ def test_one_that_is_only_marked_joins_the_queue_once_so_many_are_out(
     s = situation(
         policy=replace(policy(), limits=shares),
         gate=gate(open=(), slots=out),
-        record=record(ladder=CORDON_ONLY),
+        record=record(ladder=CORDON_ONLY, tried=(Step.DRAIN, Step.REPLACE)),
         afar=True,
     )
     assert isinstance(decide(s).effect, effect)

@@ -473,6 +473,7 @@ EARLIER = policy("""
   - {name: dma, match: {reason: NeuronHasError_DMA_ERROR}, remedy: [{do: replace}]}
   - {name: hbm, match: {reason: "*_HBM_*"}, remedy: [{do: reboot}, {do: replace}]}
 """)
+BY_HBM: dict[str, Any] = {"rule": "hbm", "ladder": EARLIER.rules[1].remedy}
 
 
 @pytest.mark.parametrize(
@@ -487,8 +488,10 @@ EARLIER = policy("""
 def test_an_earlier_rule_takes_over_a_ladder_that_has_not_started(
     changes: dict[str, Any], chosen: str
 ) -> None:
-    waits = {"rule": "hbm", "faults": (fault(HBM), fault(DMA)), "phase_since": NOW - HOUR} | changes
-    s = situation(policy=EARLIER, record=record(**waits), readings=(reading(problem(HBM), problem(DMA)),))
+    waits = {"faults": (fault(HBM), fault(DMA)), "phase_since": NOW - HOUR} | changes
+    s = situation(
+        policy=EARLIER, record=record(**BY_HBM, **waits), readings=(reading(problem(HBM), problem(DMA)),)
+    )
     effect = decide(s).effect
     assert (effect.record.rule if isinstance(effect, WriteRecord) else "hbm") == chosen
 
@@ -496,7 +499,7 @@ def test_an_earlier_rule_takes_over_a_ladder_that_has_not_started(
 def test_an_earlier_rule_that_is_not_urgent_takes_nothing_from_one_that_is() -> None:
     """Or they would take turns, where the urgent one has just taken over outside the window."""
     rules = tuple(replace(x, urgent=x.name == "hbm") for x in EARLIER.rules)
-    waits = record(rule="hbm", faults=(fault(HBM), fault(DMA)), phase_since=NOW - HOUR)
+    waits = record(**BY_HBM, faults=(fault(HBM), fault(DMA)), phase_since=NOW - HOUR)
     pages = (reading(problem(HBM), problem(DMA)),)
     s = situation(policy=replace(EARLIER, rules=rules), record=waits, readings=pages)
     assert not isinstance(decide(s).effect, WriteRecord)
