@@ -10,7 +10,7 @@ from recovery.decide import brakes
 from recovery.decide.assessment import Assessment
 from recovery.decide.diagnosis import Diagnosis
 from recovery.decide.idle import new_record
-from recovery.decide.queue import urgent, with_ladder_of
+from recovery.decide.queue import deciding, urgent, with_ladder_of
 from recovery.decide.situation import Situation
 from recovery.decide.witness import unconfirmed
 from recovery.model import Phase, Record
@@ -18,12 +18,12 @@ from recovery.quick import replace
 
 
 def imagined(s: Situation, a: Assessment, d: Diagnosis | None = None) -> Record | None:
-    """The record that would wait for a slot of the budget now, for ``d``, or for what was found first. None
+    """The record that would wait for a slot of the budget now, for ``d``, or for what would decide. None
     where recovery is on, or where no fault would be treated now."""
     under_way = s.record is not None and s.record.phase.open
     if s.on or under_way or s.node is None or s.machine is None or not a.found:
         return None
-    d = d or a.found[0]
+    d = d or deciding(s, a.found)
     if not d.treat or s.now < d.due:
         return None
     record, _ = with_ladder_of(s, a, new_record(replace(s, record=None), a.found), d)
@@ -31,9 +31,9 @@ def imagined(s: Situation, a: Assessment, d: Diagnosis | None = None) -> Record 
 
 
 def leading(s: Situation, a: Assessment) -> Diagnosis:
-    """The diagnosis that would decide: the first, or that of an urgent rule where the first would wait for a
-    window or for what blocks it. There is one at least."""
-    first = a.found[0]
+    """The diagnosis that would decide, or that of an urgent rule where this one would wait for a window or
+    for what blocks it. There is one at least."""
+    first = deciding(s, a.found)
     record = imagined(s, a)
     if record is None or brakes.first_reason(brakes.NOT_NOW, replace(s, record=record)) is None:
         return first

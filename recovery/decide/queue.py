@@ -5,6 +5,7 @@ The phase suspect tolerates a fault for as long as its rule says. The phase wait
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from recovery.decide import brakes, budget
@@ -61,10 +62,7 @@ def suspect(s: Situation, a: Assessment, r: Record) -> Decision:
     """The phase suspect: tolerate the fault for as long as its rule says, then report or queue it."""
     if a.taken_back:
         return withdrawn(s, r)
-    # ``found`` is never empty: a record has one fault at least. Of the faults that are due, the first rule of
-    # the policy wins. A fault that is still tolerated does not hold up another one, and one that has ended
-    # does not stand for another that may have.
-    d = min(a.found, key=lambda x: (has_ended(x.fault, s), not x.treat, s.now < x.due, x.rank, x.due))
+    d = deciding(s, a.found)  # a record has one fault at least
     if s.now < d.due:
         return wait(tolerated(d, d.due - s.now), until(d.due, s.now), "tolerated")
     if blind := may_be_gone(s, (d.fault,)):
@@ -74,6 +72,13 @@ def suspect(s: Situation, a: Assessment, r: Record) -> Decision:
     if s.machine_problem:
         return hand_over(s, r, f"{name(d.fault)}: {s.machine_problem}")
     return queued(s, a, r, d)
+
+
+def deciding(s: Situation, found: Iterable[Diagnosis]) -> Diagnosis:
+    """Which of these faults, one at least, says what is done. Of those that are due, the first rule of the
+    policy wins. A fault that is still tolerated does not hold up another one, and one that has ended does not
+    stand for another that may have."""
+    return min(found, key=lambda x: (has_ended(x.fault, s), not x.treat, s.now < x.due, x.rank, x.due))
 
 
 def _unknown_by_now(s: Situation, a: Assessment, r: Record, d: Diagnosis, blind: str) -> Decision | None:

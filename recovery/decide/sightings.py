@@ -192,7 +192,7 @@ def _key(f: Fault) -> Key:
 def news(s: Situation, a: Assessment, *, looked: bool = True) -> News:
     """What ``s`` says of its node. ``looked``: the API server was asked for the Node, so None means gone."""
     head = None if s.on else seen(s, a)
-    if head is not None and a.found[0].fault.kind is Kind.EDGE and head.would is Would.REPORT:
+    if head is not None and head.would is Would.REPORT and leading(s, a).fault.kind is Kind.EDGE:
         head = None  # a count that nothing would be done about: metrics have it
     return News(
         node=s.node_name,

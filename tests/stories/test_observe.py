@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from recovery_testkit.stage import Actor, Stage
+from recovery_testkit.stage import Actor, Stage, npd_page
 
+from recovery.decide.sightings import Would
+from recovery.store.sightings import decode
 from tests.builders.faults import DMA, HANG
 from tests.builders.policies import policy_file
+from tests.stories.scenery import REPORTS
 from tests.stories.scenes import (
     NO_MARKS,
     calls,
@@ -16,6 +19,8 @@ from tests.stories.scenes import (
     exclude,
     marked,
     messages,
+    new_process,
+    plugin_page,
     sayings,
     value,
 )
@@ -107,6 +112,28 @@ def test_a_tolerated_fault_would_be_nothing_before_its_time() -> None:
     assert messages(s, "WouldRecover") == []
     s.run(40, step=1)
     assert len(messages(s, "WouldRecover")) == 1
+
+
+PATIENT = b"""
+  - {name: patient, match: {type: GpuNvlink}, after: 12h, remedy: [{do: drain}, {do: reboot}]}"""
+
+
+def test_a_fault_that_is_tolerated_hides_none_that_would_be_treated_now() -> None:
+    """The first rule of the policy is patient for half a day. Switched on, the second one starts at once."""
+    s, agent = observed(policy_file().replace(b"rules:", b"rules:" + PATIENT))
+    for page in s.pages.values():
+        page.body = npd_page() + plugin_page(False, 0)
+    s.run(5)
+    s.pages["node-0"].body = npd_page("DMA_ERROR") + plugin_page(True, 1)
+    s.run(10)
+    would = f"would drain node-0; then replace: {DMA} (rule neuron-hardware), if budget and brake allow"
+    assert [m.startswith(would) for m in messages(s, "WouldRecover")] == [True]
+    assert value(agent, "node_recovery_would_act_total", rule="neuron-hardware", action="drain") == 1
+    (seen,) = decode(s.store.request("GET", f"{REPORTS}/fleet").body).sightings
+    assert (seen.reason, seen.would) == (DMA, Would.RECOVER)
+    new_process(s, "node-0")
+    s.run(10)
+    assert calls(s) == [("replace", "m-0")]
 
 
 def test_a_hand_over_from_before_is_said_on_in_observe_mode() -> None:
