@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
 
@@ -62,10 +62,32 @@ def dealt_with(fault: Fault, s: Situation) -> bool:
 
 def not_dealt_with(p: Problem, s: Situation) -> Problem:
     """``p``, an edge, with those of its times alone that are after what was dealt with."""
+    return _after(p, (f.counter for f in _of_this_boot(p, s)))
+
+
+def not_treated(p: Problem, s: Situation) -> Problem:
+    """``not_dealt_with``, and what a person was only told of, and has not released: it counts on for a rule
+    that does more. Else that rule would never be met where another one reports sooner."""
+    known = tuple(_of_this_boot(p, s))
+    if not any(_only_told(f) for f in known):
+        return _after(p, (f.counter for f in known))
+    begun = min(f.since for f in known if _only_told(f))
+    treated = _after(p, (f.counter for f in known if not _only_told(f)))
+    return replace(treated, times=tuple(at for at in treated.times if at >= begun))
+
+
+def _only_told(f: Fault) -> bool:
+    return f.handed_over and f.treated is False
+
+
+def _of_this_boot(p: Problem, s: Situation) -> Iterator[Fault]:
     machine, boot = s.machine.id if s.machine else "", s.node.boot_id if s.node else ""
-    known = s.record.acknowledged if s.record is not None else ()
-    here = (f for f in known if f.key == p.key and (f.machine, f.boot_id) == (machine, boot))
-    until = max((f.counter for f in here if f.counter is not None), default=None)
+    known = as_a_persons(s.record) if s.record is not None else ()
+    return (f for f in known if f.key == p.key and (f.machine, f.boot_id) == (machine, boot))
+
+
+def _after(p: Problem, counters: Iterable[float | None]) -> Problem:
+    until = max((c for c in counters if c is not None), default=None)
     if until is None:
         return p
     return replace(p, times=tuple(at for at in p.times if at.timestamp() > until))

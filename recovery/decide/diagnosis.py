@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from recovery.catalog import lookup
 from recovery.decide.acknowledged import SIGNAL_UNKNOWN as SIGNAL_UNKNOWN
-from recovery.decide.acknowledged import dealt_with, late_witness, not_dealt_with
+from recovery.decide.acknowledged import dealt_with, late_witness, not_dealt_with, not_treated
 from recovery.decide.acknowledged import what_is_said as what_is_said
 from recovery.decide.boot import put_before
 from recovery.decide.drill import is_to_be_watched
@@ -43,6 +43,8 @@ WILD = frozenset("*?[")
 _fits = lru_cache(1024)(fnmatchcase)
 """The same few faults and rules are asked about in each cycle."""
 BUILT_IN = "built-in"
+Edge = tuple[Problem, Problem]
+"""What was counted: for a rule that only reports it, and for one that does more."""
 
 
 @quick
@@ -133,7 +135,7 @@ def diagnose(s: Situation) -> tuple[Diagnosis, ...]:
     Those to treat come before those to report, then in the order of the policy's rules, then the older ones.
     """
     faults: dict[tuple[str, str, str], Fault] = {}
-    edges: dict[tuple[str, str, str], Problem] = {}
+    edges: dict[tuple[str, str, str], Edge] = {}
     if s.record is not None and s.record.phase.open:
         faults |= {f.key: f for f in s.record.faults}
     for reading in s.readings:
@@ -142,9 +144,9 @@ def diagnose(s: Situation) -> tuple[Diagnosis, ...]:
                 continue
             if p.kind is Kind.LEVEL:
                 faults.setdefault(p.key, fault_of(p, s))
-            elif _too_often(news := not_dealt_with(p, s), s):
-                edges[p.key] = news
-                faults.setdefault(p.key, fault_of(p, s))
+            elif _too_often(edge := (not_dealt_with(p, s), not_treated(p, s)), s):
+                edges[p.key] = edge
+                faults.setdefault(p.key, replace(fault_of(p, s), since=min((*edge[0].times, *edge[1].times))))
     for p in s.unsaid:
         faults.setdefault(p.key, fault_of(p, s))
     for fault in silent_sources(s):
@@ -185,15 +187,17 @@ def told_apart(faults: Iterable[Fault]) -> tuple[Fault, ...]:
     return tuple(found.values())
 
 
-def _too_often(p: Problem, s: Situation) -> bool:
+def _too_often(edge: Edge, s: Situation) -> bool:
     """Whether an edge is a fault: some rule's ``times`` says how often is too often."""
-    fault = fault_of(p, s)
-    return any(
-        rule.match.times is not None
-        and matches(rule, fault, s.node)
-        and often_enough(p, rule.match.times, s.now)
-        for rule in s.policy.rules
-    )
+    fault = fault_of(edge[0], s)
+    rules = (rule for rule in s.policy.rules if matches(rule, fault, s.node))
+    return any(_is_met(_with_rule(fault, rule, 0, s), edge, s) for rule in rules)
+
+
+def _is_met(d: Diagnosis, edge: Edge, s: Situation) -> bool:
+    """Whether it happened as often as the rule of ``d`` says."""
+    times = d.rule.match.times if d.rule is not None else None
+    return times is None or often_enough(edge[d.treat], times, s.now)
 
 
 def often_enough(p: Problem, times: Rate, now: datetime) -> bool:
@@ -218,18 +222,31 @@ def speaks_of(rule: Rule, fault: Fault) -> bool:
     return _fits(fault.type, m.type) and any(_fits(fault.reason, r) for r in m.reasons)
 
 
-def diagnosed(fault: Fault, s: Situation, edge: Problem | None = None) -> Diagnosis:
+def diagnosed(fault: Fault, s: Situation, edge: Edge | None = None) -> Diagnosis:
     """What the policy says about ``fault``. ``edge``: what its source counts of it now, if it is one."""
+    if fault.kind is Kind.EDGE and edge is None and s.record is not None:
+        return _as_it_was_met(fault, s, s.record)
     for rank, rule in enumerate(s.policy.rules):
-        times = rule.match.times
-        if edge is not None and times is not None and not often_enough(edge, times, s.now):
-            continue
-        if fault.kind is Kind.EDGE and edge is None and s.record is not None and rule.name != s.record.rule:
-            continue  # the edge is over, and on the record: the rule that it met then still applies
         if matches(rule, fault, s.node):
             found = _with_rule(fault, rule, rank, s)
+            if edge is not None and not _is_met(found, edge, s):
+                continue
             over = _of_a_boot_that_is_over(fault, s) if found.treat else ""
             return replace(found, ladder=NOTIFY, why_only_reported=over) if over else found
+    return _by_no_rule(fault, s)
+
+
+def _as_it_was_met(fault: Fault, s: Situation, r: Record) -> Diagnosis:
+    """The edge is over, and on the record: the rule that it met then still applies. That is the record's, or
+    where it came beside another fault, the last one that does as much as was to be done about it."""
+    rules = ((rank, rule) for rank, rule in enumerate(s.policy.rules) if matches(rule, fault, s.node))
+    found = [_with_rule(fault, rule, rank, s) for rank, rule in rules]
+    theirs = [d for d in found if d.rule_name == r.rule]
+    alike = [d for d in found if d.treat is fault.treated]
+    return (theirs or alike or found or [_by_no_rule(fault, s)])[-1]
+
+
+def _by_no_rule(fault: Fault, s: Situation) -> Diagnosis:
     why = f"no rule of the policy speaks of it{_but_for_labels(fault, s)}"
     return Diagnosis(fault, None, len(s.policy.rules), NOTIFY, why)
 
@@ -252,6 +269,8 @@ def _but_for_labels(fault: Fault, s: Situation) -> str:
             for k, v in rule.match.node_labels.items()
             if not fnmatchcase(labels.get(k, ""), v) or k not in labels
         }
+        if not wanted:  # it did not happen often enough
+            continue
         asked = ", ".join(f"{k}={v} (it has {labels.get(k) or 'none'})" for k, v in wanted.items())
         return f"; rule {rule.name} would, on a node with {asked}"
     return ""

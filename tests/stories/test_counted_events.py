@@ -11,7 +11,17 @@ from recovery.errors import Refused
 from recovery.model import Phase
 from tests.builders.exporters import dcgm_page
 from tests.builders.policies import HEAD
-from tests.stories.scenes import calls, cast, new_process, phase, release_by_command
+from tests.stories.scenes import (
+    calls,
+    cast,
+    new_process,
+    pause,
+    phase,
+    plugin_page,
+    release_by_command,
+    resume,
+    the_record,
+)
 from tests.stories.test_exporters import exporter
 
 PAGE = (Path(__file__).parents[1] / "captures" / "kernel-and-xid" / "00-healthy.prom").read_bytes()
@@ -121,4 +131,83 @@ def test_a_line_that_a_restarted_detector_reads_again_did_not_happen_again() -> 
         s.run(30)
     assert (s.record("node-0"), calls(s)) == (None, [])
     killed(s, 1, times=2)
+    assert calls(s) == REBOOTED
+
+
+# ---------------------------------------------------------------- two rules for one reason
+
+
+ESCALATES = f"""{HEAD}sources: [npd]
+limits: {{cooldown: 0s}}
+rules:
+  - {{name: often, match: {{reason: OOMKilling, times: {{count: 6, within: 1h}}}}, remedy: [{{do: reboot}}]}}
+  - {{name: some, match: {{reason: OOMKilling, times: {{count: 3, within: 10m}}}}, remedy: [{{do: notify}}]}}
+""".encode()
+
+
+def escalating() -> Stage:
+    """Three were told of."""
+    s = cast(ESCALATES, agents=0)
+    s.pages["node-0"].body = ooms(0)
+    s.agent("node-0")
+    s.run(5)
+    killed(s, 0)
+    assert (phase(s), the_record(s).sentence) == (Phase.HANDED_OVER, "OOMKilling: rule some: notify")
+    return s
+
+
+def test_what_was_only_told_counts_on_for_a_rule_that_does_more() -> None:
+    s = escalating()
+    killed(s, 3, times=2)
+    assert calls(s) == []
+    killed(s, 5, times=1)
+    assert (the_record(s).rule, calls(s)) == ("often", REBOOTED)
+
+
+@pytest.mark.parametrize("told_again", [False, True], ids=["told once", "told again"])
+def test_it_counts_on_however_often_it_was_told(told_again: bool) -> None:
+    s = cast(ESCALATES.replace(b"count: 6", b"count: 8"), agents=0)
+    s.pages["node-0"].body = ooms(0)
+    s.agent("node-0")
+    s.run(5)
+    killed(s, 0, times=6 if told_again else 3)
+    assert (phase(s), calls(s)) == (Phase.HANDED_OVER, [])
+    killed(s, 6 if told_again else 3, times=2 if told_again else 5)
+    assert calls(s) == REBOOTED
+
+
+def test_what_a_person_has_released_counts_for_no_rule() -> None:
+    s = escalating()
+    release_by_command(s)
+    s.run(20)
+    killed(s, 3, times=5)
+    assert (phase(s), calls(s)) == (Phase.HANDED_OVER, [])  # told of the first three of them
+    killed(s, 8, times=1)
+    assert calls(s) == REBOOTED
+
+
+BESIDE = f"""{HEAD}sources: [npd]
+limits: {{cooldown: 0s}}
+rules:
+  - {{name: nvlink, match: {{type: GpuNvlink}}, remedy: [{{do: drain}}, {{do: replace}}]}}
+  - {{name: oom, match: {{reason: OOMKilling, times: {{count: 3, within: 10m}}}}, remedy: [{{do: reboot}}]}}
+""".encode()
+
+
+def test_what_was_counted_beside_another_fault_goes_by_its_own_rule_once_its_window_has_passed() -> None:
+    s = cast(BESIDE, agents=0)
+    s.pages["node-0"].body = ooms(0) + plugin_page(False, 0)
+    s.agent("node-0")
+    s.run(5)
+    pause(s)
+    for count in range(4):
+        s.pages["node-0"].body = ooms(count) + plugin_page(True, 1)
+        s.run(20)
+    s.run(700, step=5)
+    assert (phase(s), the_record(s).rule) == (Phase.WAITING, "nvlink")
+    s.pages["node-0"].body = ooms(3) + plugin_page(False, 1)
+    s.run(30)
+    assert (phase(s), the_record(s).rule) == (Phase.WAITING, "oom")
+    resume(s)
+    s.run(30)
     assert calls(s) == REBOOTED
