@@ -15,7 +15,7 @@ from functools import partial
 from typing import Protocol
 
 from recovery.agent.backoff import Backoff
-from recovery.agent.fleet.nodes import Changed, Nodes, life_of, round_of
+from recovery.agent.fleet.nodes import Changed, Failed, Nodes, life_of, round_of
 from recovery.clock import Clock
 from recovery.kube.transport import Streams
 from recovery.kube.watch import watch_failed_pods
@@ -42,7 +42,16 @@ class Pods(Protocol):
 class PodWatch:
     """One thread calls ``round``; any may ask what is known of a node."""
 
-    def __init__(self, pods: Pods, streams: Streams, clock: Clock, nodes: Nodes, changed: Changed) -> None:
+    def __init__(
+        self,
+        pods: Pods,
+        streams: Streams,
+        clock: Clock,
+        nodes: Nodes,
+        changed: Changed,
+        failed: Failed = lambda _: None,
+    ) -> None:
+        self._failed = failed
         self._pods = pods
         self._streams = streams
         self._clock = clock
@@ -65,7 +74,8 @@ class PodWatch:
 
     def round(self, stop: threading.Event) -> float:
         """One watch, until the server ends it. Never raises. Seconds until the next one."""
-        return round_of("pods that fail", partial(self._once, stop), self._start_over, self._backoff)
+        once = partial(self._once, stop)
+        return round_of("pods that fail", once, self._start_over, self._backoff, self._failed)
 
     def _start_over(self) -> None:
         self._version = ""

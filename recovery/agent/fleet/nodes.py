@@ -38,9 +38,17 @@ BOOTS_IN = timedelta(seconds=10)
 FRESH_FOR = timedelta(seconds=SILENT)
 Changed = Callable[[str], None]
 """Is told the name of each Node that has come, changed or gone."""
+Failed = Callable[[str], object]
+"""Is told the kind of each error, to count it."""
 
 
-def round_of(what: str, once: Callable[[], None], start_over: Callable[[], None], backoff: Backoff) -> float:
+def round_of(
+    what: str,
+    once: Callable[[], None],
+    start_over: Callable[[], None],
+    backoff: Backoff,
+    failed: Failed = lambda _: None,
+) -> float:
     """One round of a watch: ``once``, whatever comes of it. Seconds until the next one. Never raises."""
     try:
         once()
@@ -52,9 +60,11 @@ def round_of(what: str, once: Callable[[], None], start_over: Callable[[], None]
         return pause if again else 0.0
     except ApiError as error:
         log.warning("%s: %s", what, error)
+        failed("api")
         return backoff.failed(error.retry_after)
     except Exception:  # whatever one object has on it: the others are to be seen
         log.exception("%s: a bug; the watch starts over", what)
+        failed("bug")
         start_over()
         return backoff.failed()
     return 0.0
@@ -78,6 +88,7 @@ class Nodes:
         changed: Changed,
         census: Kept,
         remembers: timedelta = timedelta(0),
+        failed: Failed = lambda _: None,
     ) -> None:
         self._cluster = cluster
         self._streams = streams
@@ -90,6 +101,7 @@ class Nodes:
         self._counting = threading.Lock()
         self._boots: dict[str, Boots] = {}
         self._remembers = remembers
+        self._failed = failed
         self._went: dict[str, tuple[NodeView, datetime]] = {}
         self._version = ""
         self._heard_at = float("-inf")
@@ -184,7 +196,8 @@ class Nodes:
 
     def round(self, stop: threading.Event) -> float:
         """``once``, whatever comes of it. Seconds until the next round."""
-        return round_of("Nodes", partial(self.once, stop), self._start_over, self._backoff)
+        once = partial(self.once, stop)
+        return round_of("Nodes", once, self._start_over, self._backoff, self._failed)
 
     def _start_over(self) -> None:
         self._version = ""

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from recovery.agent.backoff import Backoff
-from recovery.agent.fleet.nodes import FIRST_PAUSE, SILENT, WORST_PAUSE, round_of
+from recovery.agent.fleet.nodes import FIRST_PAUSE, SILENT, WORST_PAUSE, Failed, round_of
 from recovery.clock import Clock
 from recovery.kube.paging import folded
 from recovery.kube.watch import Named, later
@@ -29,7 +29,15 @@ Watched = Callable[[str], Iterator[Named]]
 class Objects:
     """Of one kind, as ``listed`` and ``watched`` select it. One thread calls ``round``; any may ask."""
 
-    def __init__(self, what: str, listed: Listed, watched: Watched, clock: Clock) -> None:
+    def __init__(
+        self,
+        what: str,
+        listed: Listed,
+        watched: Watched,
+        clock: Clock,
+        failed: Failed = lambda _: None,
+    ) -> None:
+        self._failed = failed
         self._what = what
         self._listed = listed
         self._watched = watched
@@ -73,7 +81,8 @@ class Objects:
 
     def round(self, stop: threading.Event) -> float:
         """One watch, until the server ends it. Never raises. Seconds until the next one."""
-        left = round_of(self._what, partial(self._once, stop), self._start_over, self._backoff)
+        once = partial(self._once, stop)
+        left = round_of(self._what, once, self._start_over, self._backoff, self._failed)
         if left or not self._version:
             self._heard_at = None
         return left

@@ -114,13 +114,21 @@ class Replica:
         self._time = ApiTime(around.clock)
         """What all threads know of the API server's time. One that has asked for nothing yet has it."""
         self._outage = Outage()
-        self.leader = Leader(self._cluster(), around.clock, around.identity, around.on, self._outage)
+        self.leader = Leader(
+            self._cluster(),
+            around.clock,
+            around.identity,
+            around.on,
+            self._outage,
+            sees=lambda: self.nodes.in_sync,
+            failed=partial(self._failed, "api"),
+        )
         limits = around.policy.limits
         counted = Kept(own_fault, {*limits.brake_per, *limits.budget_per}, limits.population)
         place = (self._cluster(), around.streams, around.clock)
         after = tolerated(around.policy)
         gone_for = after + GONE_TOO if after is not None else timedelta(0)
-        self.nodes = Nodes(*place, around.selector, self._changed, counted, gone_for)
+        self.nodes = Nodes(*place, around.selector, self._changed, counted, gone_for, self._failed)
         self._records = self._objects("records", RECORDS, {"labelSelector": NOT_SICK})
         self._gates = self._objects("the gate", GATES, {"fieldSelector": f"metadata.name={NAME}"})
         self._recent = Recent(around.clock, self._is_still)
@@ -159,8 +167,9 @@ class Replica:
 
     @property
     def refused(self) -> str:
-        """Why the last look at the gate and the records failed; "" where it did not."""
-        return (self._look_back.refused if self.leader.leads else "") or self._sweeper.refused
+        """Why the last look at the Lease, the gate or the records failed; "" where none did."""
+        looked_back = self._look_back.refused if self.leader.leads else ""
+        return self.leader.refused or looked_back or self._sweeper.refused
 
     # ------------------------------------------------------------ one round of each thread
 
@@ -273,6 +282,10 @@ class Replica:
 
     # ------------------------------------------------------------ parts
 
+    def _failed(self, kind: str) -> None:
+        """Count an error of a watch, or of the election: no cycle of a node's agent says it."""
+        self._a.metrics.errors.labels(kind).inc()
+
     def _cluster(self) -> Cluster:
         return Cluster(self._a.transport, self._a.clock, self._a.namespace, self._time)
 
@@ -325,7 +338,8 @@ class Replica:
     def _objects(self, what: str, path: str, selected: dict[str, str]) -> Objects:
         cluster = self._cluster()
         listed = partial(cluster.named_of, path, selected)
-        return Objects(what, listed, partial(watch_ours, self._a.streams, path, selected), self._a.clock)
+        watched = partial(watch_ours, self._a.streams, path, selected)
+        return Objects(what, listed, watched, self._a.clock, self._failed)
 
     def _is_still(self, key: Key, found: Any) -> bool:
         """Whether a watch says that nobody has changed the Node, record or gate ``found``."""
@@ -361,7 +375,7 @@ class Replica:
         named = any(rule.match.type == black_hole.TYPE for rule in a.policy.rules)
         if not named or a.policy.source(device_counts.SOURCE) is None:
             return None
-        return PodWatch(self._cluster(), a.streams, a.clock, self.nodes, self._changed)
+        return PodWatch(self._cluster(), a.streams, a.clock, self.nodes, self._changed, self._failed)
 
     def _made_roll(self) -> Roll | None:
         """No cloud is asked for a fault that no rule speaks of."""
