@@ -408,19 +408,24 @@ class Sweeper:
         for node, handed in list(self._handed.items()):
             if now - handed.reported_at < REPEAT.total_seconds():
                 continue
-            record = self._w.records.read(node)
-            if record is None or record.phase is not Phase.HANDED_OVER:
-                del self._handed[node]
-                continue
+            said, about = handed.sentence, About.of(None)
+            try:
+                record = self._w.records.read(node)
+                if record is None or record.phase is not Phase.HANDED_OVER:
+                    del self._handed[node]
+                    continue
+                said, about = record.sentence, About.of(record)
+            except Undecodable as error:  # nobody knows whether somebody took it; the others are told of, too
+                said = f"{said}; its record cannot be read now: {error}"
             handed.reported_at = now
             at = self._w.cluster.time.now()
-            reason, about = EventReason.HANDED_OVER.value, About.of(record)
+            reason = EventReason.HANDED_OVER.value
             self._publisher.event(
                 Notice(
                     node,
                     handed.node_uid,
                     reason,
-                    record.sentence,
+                    said,
                     True,
                     at,
                     "handedOver",

@@ -8,9 +8,11 @@ from recovery_testkit.stage import Stage, npd_page
 from recovery.errors import Refused, Unreadable
 from recovery.model import Phase
 from tests.builders.policies import HEAD, policy_file
+from tests.stories.scenery import RECORDS
 from tests.stories.scenes import (
     ALL_MARKS,
     NO_MARKS,
+    PERSON,
     at,
     boot,
     calls,
@@ -446,3 +448,28 @@ def test_a_node_of_which_nothing_is_known_counts_on_while_another_fault_is_told(
         s.pages[node].error = None
     s.run(120, step=1)
     assert calls(s) == [("replace", "m-2")], "their pages can be read again"
+
+
+def test_a_hand_over_whose_record_cannot_be_read_keeps_none_of_the_others_from_being_told() -> None:
+    """Of nodes whose agents are dead the concluder tells. An agent of a newer version wrote one record."""
+    limits = "budget: 2, budgetPer: {}, brake: 100%, brakePer: {}, cooldown: 0s"
+    s = cast(policy_file("{do: cordon}", limits=limits), agents=2)
+    for node in ("node-0", "node-1"):
+        s.fault(node)
+    s.run(30)
+    assert (phase(s), phase(s, "node-1")) == (Phase.HANDED_OVER, Phase.HANDED_OVER)
+    concluder = s.concluder()
+    for actor in [x for x in s.actors.values() if x.node]:
+        s.kill(actor)
+    s.run(200, step=2)
+    newer = s.store.request("GET", f"{RECORDS}/node-0").body
+    newer["status"]["version"] = 99
+    assert s.store.request("PUT", f"{RECORDS}/node-0", body=newer, user_agent=PERSON).status == 200
+    since = len(s.store.history)
+    s.run(600, step=2)
+    assert 16 <= sayings(s, "HandedOver", since) <= 22
+    told = messages(s, "HandedOver")[-1]
+    assert told.startswith("handed over to a person: NeuronHasError_DMA_ERROR: node-0 is cordoned")
+    assert "its record cannot be read now: NodeRecovery node-0 was written in version 99" in told
+    assert value(concluder, "node_recovery_open_handovers") == 2
+    assert value(concluder, "node_recovery_errors_total", kind="Undecodable") == 0
