@@ -47,6 +47,7 @@ from recovery.report.fleet_gauges import FleetGauges
 from recovery.report.metrics import Metrics
 from recovery.report.notice import About, Notice
 from recovery.report.publish import Publisher
+from recovery.store.lease import LISTED_EVERY
 
 log = logging.getLogger(__name__)
 
@@ -450,7 +451,7 @@ class Sweeper:
         queue, or somebody deleted the gate. Hand-overs of dead agents are noted on the way.
         """
         now = self._w.clock.monotonic()
-        if self._listed_at is not None and now - self._listed_at < REPEAT.total_seconds():
+        if self._listed_at is not None and now - self._listed_at < LISTED_EVERY.total_seconds():
             return set(self._wanted_back)
         self._listed_at = now
         self._wanted_back.clear()

@@ -31,6 +31,8 @@ EVER = datetime(1970, 1, 1, tzinfo=UTC)
 """Nothing is known of who was at work before."""
 LATE = 5.0
 """Seconds by which a renewal may be late."""
+LISTED_EVERY = timedelta(minutes=1)
+"""How often a concluder lists all records, and so finds those that are not on the gate."""
 
 LONGEST_PLACE = 80
 """Characters of what is locked: a socket's address has 107 bytes."""
@@ -347,12 +349,14 @@ class Leases:
         """A holder that has not renewed its Lease for this long was not at work all the while.
 
         One renewal may be missed. A concluder that only waits renews once a sweep, about as often as a Lease
-        ends. One that takes its place waits as long again, and it is still waiting for the same agent.
+        ends; what is not on the gate it finds once a minute, in the sweep after that. One that takes its
+        place waits as long again, and it is still waiting for the same agent.
         """
         if not holder.startswith(Role.CONCLUDER.value + "/"):
             return timedelta(seconds=2 * self.renew_every + LATE)
         ours = holder.endswith(f"/{self._identity.token}")
-        return (2 if ours else 4) * self._duration + timedelta(seconds=LATE)
+        seldom = max(2 * self._duration, LISTED_EVERY + self._duration)
+        return (1 if ours else 2) * seldom + timedelta(seconds=LATE)
 
     def _body(self, node: str, role: Role, old: dict[str, Any] | None) -> dict[str, Any]:
         metadata: dict[str, Any] = {"name": self._named(node), "namespace": self._cluster.namespace}

@@ -278,6 +278,7 @@ class Stage:
         self.told = MemoryMonitor()
         self.tellers: tuple[Teller, ...] = ()  # who is told of Events beside the API server
         self.heartbeat: timedelta | None = None
+        self.lease = timedelta(minutes=1)  # how long a Lease lasts, and about how often others are looked at
         self.kernels: dict[str, str] = {}  # the boot ID that a node's own kernel gives its agent, by node
         self.exporters: dict[str, Page] = {}  # the metrics pages of pods, by their URL
         self.witnesses: dict[str, Callable[[tuple[str, ...]], Statement]] = {}  # of every node, by name
@@ -448,7 +449,7 @@ class Stage:
         cluster = Cluster(transport, clock, "default")
         metrics = Metrics()
         identity = Identity(node or name, place, alone=alone)
-        leases = Leases(cluster, clock, identity)
+        leases = Leases(cluster, clock, identity, self.lease)
         records = Records(cluster)
         world = World(
             clock=clock,
@@ -500,6 +501,7 @@ class Stage:
             publisher,
             metrics,
             node,
+            idle=self.lease.total_seconds(),
             chance=chance,
             readings=readings,
             complaint=agent.complaint if agent is not None else str,

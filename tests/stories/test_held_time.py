@@ -21,6 +21,7 @@ from tests.stories.scenes import (
     label,
     messages,
     new_process,
+    no_place,
     pause,
     phase,
     remove_pod,
@@ -471,6 +472,23 @@ def test_a_concluder_that_starts_again_every_few_minutes_still_hands_over() -> N
         again = s.concluder(f"concluder-{n}")
         s.run(2.5 * MINUTE, step=2)
         s.kill(again)
+    assert phase(s) is Phase.HANDED_OVER
+
+
+@pytest.mark.parametrize("lasts", [5, 25, 60])
+def test_a_record_that_no_gate_lists_is_handed_over_however_short_leases_are(lasts: int) -> None:
+    """Its agent died before it joined the queue. A concluder finds it once a minute, by a list of all."""
+    s = Stage(policy_file(after="5m"))
+    s.lease = timedelta(seconds=lasts)
+    for node in s.nodes(2):
+        s.agent(node)
+    s.concluder()
+    s.run(3)
+    s.fault(NODE)
+    s.run(3)
+    assert (phase(s), no_place(s)) == (Phase.SUSPECT, True)
+    s.kill(s.actors[f"agent of {NODE}"])
+    s.run(25 * MINUTE, step=2)
     assert phase(s) is Phase.HANDED_OVER
 
 
