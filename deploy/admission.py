@@ -182,12 +182,21 @@ def on(operation: str, parts: Iterable[str], resource: str = "") -> str:
     return f"{other}\n|| ({both(*parts)})"
 
 
-CLOSED = both(
-    'oldObject.status.phase in ["recovered", "withdrawn", "superseded", "released", "lost"]',
+NO_MARKS = (
     *(f"!oldObject.status.?marks.?{mark}.orValue(false)" for mark in ("cordoned", "tainted", "outOfService")),
     "oldObject.status.?marks.?taints.orValue([]).size() == 0",
 )
+CLOSED = both(
+    'oldObject.status.phase in ["recovered", "withdrawn", "superseded", "released", "lost"]', *NO_MARKS
+)
 """Closed, in nobody's hands, and with nothing left on the node. How old it is, a policy cannot see."""
+LEFT = both(
+    'request.operation == "UPDATE" && object.status.phase == "withdrawn"',
+    f"oldObject.status.phase in {OPEN_PHASES}",
+    'oldObject.status.?intent.?state.orValue("abandoned") in ["abandoned", "refused", "notApplied"]',
+    *NO_MARKS,
+)
+"""An excluded node whose agent is dead: its record is closed where no call stands and it names no marks."""
 
 ENDED = (
     "ended",
@@ -515,7 +524,8 @@ RECORDS = Policy(
             "&& oldObject.status.phase in variables.conclusions\n"
             "&& object.status.phase in variables.conclusions[oldObject.status.phase])\n"
             '|| (request.operation == "UPDATE" && object.status.phase == "released" && variables.asked\n'
-            "&& oldObject.status.phase in variables.conclusions)",
+            "&& oldObject.status.phase in variables.conclusions)\n"
+            f"|| ({LEFT})",
             '"an agent may only conclude the record of another node, to proved or handed over, or released'
             f" where a person asked for it; {ON_MINE}",
         ),
@@ -713,7 +723,8 @@ CONCLUDES = (
     "&& oldObject.status.phase in variables.conclusions\n"
     "&& object.status.phase in variables.conclusions[oldObject.status.phase])\n"
     '|| (request.operation == "UPDATE" && object.status.phase == "released" && variables.asked\n'
-    "&& oldObject.status.phase in variables.conclusions)"
+    "&& oldObject.status.phase in variables.conclusions)\n"
+    f"|| ({LEFT})"
 )
 REMOVES = Check(
     f'request.operation != "DELETE"\n|| ({CLOSED})',

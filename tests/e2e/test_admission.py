@@ -321,6 +321,30 @@ def test_a_stolen_token_hands_the_record_of_another_over_and_no_more(thief: Thie
     assert thief.changed(path, phase="handedOver").status == 200
 
 
+def test_a_stolen_token_withdraws_a_record_of_another_only_where_nothing_is_left_of_it(thief: Thief) -> None:
+    """As a peer does where the node is excluded, and its agent is dead."""
+    path, plane = f"{RECORDS}/{thief.other}", thief.site.plane
+    no_marks = {"cordoned": False, "tainted": False, "outOfService": False}
+
+    def tried(**status: Any) -> Response:
+        as_it_is = plane.get(path)
+        as_it_is["status"] |= {"phase": "recovering", "marks": no_marks, "intent": None} | status
+        answer = plane.request("PUT", path, body=as_it_is)
+        assert answer.status == 200, answer.body
+        return thief.changed(path, phase="withdrawn")
+
+    intent = plane.get(path)["status"]["intent"]
+    for state in ("written", "submitted", "ambiguous"):
+        assert denied(tried(intent={**intent, "state": state})), state
+    for mark in no_marks:
+        assert denied(tried(marks={**no_marks, mark: True})), mark
+    for phase in ("recovered", "handedOver", "lost"):
+        assert denied(tried(phase=phase)), phase
+    for phase in ("suspect", "waiting", "recovering", "proving"):
+        assert tried(phase=phase).status == 200, phase
+    assert tried(intent={**intent, "state": "notApplied"}).status == 200
+
+
 def test_a_stolen_token_writes_how_long_the_recovery_of_another_was_held_before_it_began(
     thief: Thief,
 ) -> None:

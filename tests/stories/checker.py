@@ -137,7 +137,7 @@ def _concluded(before: Json | None, write: Any, where: str) -> None:
         return
     was, now = _status(before), status["phase"]
     released = now == "released" and was.get("release") and was["phase"] in {*CONCLUSIONS}
-    allowed = released or now in CONCLUSIONS.get(was["phase"], ())
+    allowed = released or now in CONCLUSIONS.get(was["phase"], ()) or _left_as_it_is(was, now)
     assert allowed, f"{where}: no admission policy lets a peer make {was['phase']} {now}"
     kept = {"machine", "attempt", "ladder", "rung", "marks"}
     if write.actor == "concluder" and [x["do"] for x in status["ladder"][status["rung"] :][:1]] == ["reboot"]:
@@ -150,6 +150,13 @@ def _concluded(before: Json | None, write: Any, where: str) -> None:
         for field_ in sorted({*was, *status} - WAITED_FOR - words):
             same = was.get(field_) == status.get(field_) or not (field_ in was or status[field_])
             assert same, f"{where}: a peer changed {field_} of a record that is {now}"
+
+
+def _left_as_it_is(was: Json, now: str) -> bool:
+    """A peer withdraws a record of an excluded node only if no call stands, and it names no marks."""
+    state = (was.get("intent") or {}).get("state")
+    stands = state is not None and state not in FRUITLESS
+    return now == "withdrawn" and was["phase"] not in ENDS and not stands and not any(was["marks"].values())
 
 
 def _faults_kept(was: Json, now: Json, where: str) -> None:

@@ -7,6 +7,7 @@ from recovery_testkit.stage import Stage
 
 from recovery.model import Phase
 from tests.builders.policies import policy_file
+from tests.stories.checker import conclusions_are_allowed
 from tests.stories.scenery import pass_time, slots
 from tests.stories.scenes import (
     ALL_MARKS,
@@ -83,3 +84,4 @@ def test_a_node_to_which_nothing_was_done_is_closed_without_waiting_for_its_agen
     s.run(300, step=2)
     assert (phase(s), slots(s)) == (Phase.WITHDRAWN, [])
     assert record_sentences(s)[-1].startswith("closed without a destructive step: the node is excluded")
+    conclusions_are_allowed(s.store.history)
