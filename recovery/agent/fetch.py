@@ -49,6 +49,8 @@ from recovery.decide.situation import (
 from recovery.errors import (
     ApiError,
     ApiUnavailable,
+    Conflict,
+    Expired,
     NotFound,
     Refused,
     Retry,
@@ -62,7 +64,6 @@ from recovery.model import (
     ClusterDelete,
     Deleting,
     Done,
-    Gate,
     Machine,
     NodeView,
     NotApplied,
@@ -114,7 +115,7 @@ class Fetcher:
         """``s`` with what was needed. ``me`` and ``fresh`` are those of ``Observer.situation``."""
         match need:
             case GateMadeReady():
-                return replace(s, gate=self._made_ready(s))
+                return self._made_ready(s)
             case Progressed():
                 found = self._unclaimed(s, r, self._poll(s, r, memory), memory)
                 return self._without(replace(s, poll=found), r, memory)
@@ -145,11 +146,14 @@ class Fetcher:
             case MachineLeft():
                 return self._machine_left(s, r)
 
-    def _made_ready(self, s: Situation) -> Gate | None:
+    def _made_ready(self, s: Situation) -> Situation:
+        """A refusal is told as what is wrong with the gate: no other try may ever succeed."""
         try:
-            return self._w.gates.ready(s.gate, s.now)
-        except ApiError:
-            return None
+            return replace(s, gate=self._w.gates.ready(s.gate, s.now))
+        except (ApiUnavailable, Conflict, Expired, TooManyRequests):
+            return replace(s, gate=None)
+        except ApiError as error:
+            return replace(s, gate=None, gate_problem=error.reason)
 
     def _down(self, s: Situation, memory: Memory) -> str:
         """What shows that the machine runs nothing; empty where nothing does, or it cannot be seen."""

@@ -16,7 +16,7 @@ from recovery.decide.lifecycle import Event
 from recovery.errors import Refused, Retry, SettingsError
 from recovery.model import CORDONED_BY, EXCLUDE, TAINT, Phase
 from tests.builders.objects import gate_object
-from tests.stories.scenery import change_node
+from tests.stories.scenery import GATES, change_node, writes
 from tests.stories.scenes import value
 
 
@@ -232,6 +232,23 @@ def test_a_gate_that_cannot_be_read_starts_nothing_and_says_why() -> None:
     assert actor.sentences[-1] == told
     assert ("Held", told) in stage.events("node-0")
     assert stage.provider.calls == []
+
+
+def test_a_gate_that_may_not_be_written_starts_nothing_and_says_why() -> None:
+    stage = Stage()
+    stage.nodes(2)
+    actor = stage.agent("node-0")
+    forbidden = refused(403, "Forbidden", 'admission webhook "guard" denied the request')
+    stage.api.fail_next(writes(GATES), forbidden, times=10**6)
+    stage.fault("node-0")
+    stage.run(10)
+    why = f'POST {GATES}: 403 admission webhook "guard" denied the request'
+    told = f"NeuronHasError_DMA_ERROR: waiting: the gate cannot be used: {why}"
+    assert actor.sentences[-1] == told
+    assert ("Held", told) in stage.events("node-0")
+    stage.api.heal()
+    stage.run(40)
+    assert len(stage.provider.calls) == 1
 
 
 def test_a_record_that_cannot_be_concluded_yet_is_logged_with_the_reason(
