@@ -29,6 +29,7 @@ from recovery.decide.diagnosis import (
     name,
     not_by_its_own_rule,
     of_a_silent_device,
+    read_no_more,
     stated,
     tolerated,
     why_reported,
@@ -216,6 +217,18 @@ def only_told(s: Situation, a: Assessment) -> str:
     return f", which shows {few(shown, MOST_NAMED)}" if shown else ""
 
 
+def _not_heard(s: Situation, r: Record) -> str:
+    """Whose word is missing of what was treated, since the policy does not read that source any more, and no
+    other one stated the same; empty if nobody's is."""
+    said: dict[tuple[str, str], list[str]] = {}
+    for f in (f for f in r.faults if f.treated is not False):
+        said.setdefault((f.type, f.reason), []).append(f.source if read_no_more(s, f) else "")
+    missing = dict.fromkeys(x for sources in said.values() if all(sources) for x in sources)
+    if not missing:
+        return ""
+    return f"; but {', '.join(missing)}, which stated what was treated, is not read any more"
+
+
 def on_probation(s: Situation, r: Record, who: str, lasts: timedelta) -> Decision:
     left = r.phase_since + lasts
     return wait(
@@ -348,7 +361,7 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
     if unwatched := _unwatched(s, r, r.node):
         return unwatched
     by = by_own_signals(s, "on its own page")
-    healthy = f"{r.node} was healthy for {span(r.probation)} {by}{only_told(s, a)}"
+    healthy = f"{r.node} was healthy for {span(r.probation)} {by}{only_told(s, a)}{_not_heard(s, r)}"
     if r.progress.acted:
         if unknown := validation.impossible(s, r):
             return hand_over(s, r, unknown)

@@ -10,6 +10,7 @@ from recovery.model import Phase
 from tests.builders.policies import HEAD
 from tests.stories.scenes import (
     NO_MARKS,
+    boot,
     calls,
     cast,
     marked,
@@ -72,3 +73,17 @@ def test_a_source_that_is_read_and_silent_is_waited_for(when: str) -> None:
     s.pages["node-0"].error = None
     s.run(90)
     assert calls(s) == [("replace", "m-0")]
+
+
+def test_a_proof_says_that_who_stated_the_fault_is_not_read_any_more() -> None:
+    s = cast(policy("npd, conditions", "0s").replace(b"{do: drain}", b"{do: reboot}"), plugin=True)
+    s.pages["node-0"].body = plugin_page(True, 1)
+    s.run(8)
+    assert calls(s) == [("reboot", "m-0")]
+    s.policy = read_policy(policy("conditions", "0s"))
+    new_process(s, "node-0")
+    boot(s, "node-0")
+    s.run(150)
+    proved = "proved: node-0 was healthy for 2 min by its own signals"
+    missing = "npd, which stated what was treated, is not read any more"
+    assert (phase(s), the_record(s).sentence) == (Phase.RECOVERED, f"{proved}; but {missing}")
