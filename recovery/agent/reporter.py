@@ -27,6 +27,8 @@ QUIET_WAITS = frozenset({"settle", "turn", "conflict", "lease", UNSAID})
 """Keys of short waits that make no Event."""
 KEPT = ("fault ", "held ", "happened ")
 """How the keys begin of what is repeated by itself, whatever else is sent."""
+SHOWN_FOR = 300.0
+"""Seconds for which what a temporary rule counted is a fault in the metric, so that it is scraped."""
 EVENT_OF = {"handedOver": EventReason.HANDED_OVER, "abandoned": EventReason.ABANDONED_BY_SWITCH_OFF}
 
 
@@ -40,7 +42,7 @@ class Reporter:
         self._publisher = publisher
         self._metrics = metrics
         self._sent_at: dict[str, float] = {}
-        self._happened_at: dict[tuple[str, str, str], datetime] = {}
+        self._happened_at: dict[tuple[str, str, str], tuple[datetime, float]] = {}
         self._logged = ""
 
     def decision(self, s: Situation, a: Assessment, d: Decision) -> None:
@@ -75,20 +77,20 @@ class Reporter:
     def faults(self, readings: Iterable[Reading], at: datetime) -> None:
         """Publish faults while they last, in observe mode too: alarms need data points."""
         readings = tuple(readings)
-        stated = [(p.type, p.reason) for r in readings for p in r.problems]
-        self._metrics.these(self._metrics.faults, stated, self.node)
         for p in (p for r in readings for p in r.problems):
             if p.kind is Kind.EDGE:
                 self._happened(p, at)
             elif self._due(f"fault {p.type} {p.reason}", repeat=True):
                 self._publisher.fault(p.reason, at)
+        stated = [(p.type, p.reason) for r in readings for p in r.problems if self._is_there(p)]
+        self._metrics.these(self._metrics.faults, stated, self.node)
 
     def _happened(self, p: Problem, at: datetime) -> None:
         """Publish what a temporary rule has counted, each time that it happens. The Event, which people read,
         at most once a minute."""
-        if not p.times or self._happened_at.get(p.key) == p.times[-1]:
+        if not p.times or self._happened_at.get(p.key, (None, 0.0))[0] == p.times[-1]:
             return
-        self._happened_at[p.key] = p.times[-1]
+        self._happened_at[p.key] = p.times[-1], self._clock.monotonic()
         self._publisher.fault(p.reason, at)
         if self._due(f"happened {p.reason}", repeat=True):
             sentence = f"{p.message}: reported, and nothing is done unless a rule counts how often (times)"
@@ -96,6 +98,14 @@ class Reporter:
             about = About(p.reason)
             told = Notice(self.node, self.node_uid, seen, sentence, True, at, f"counted {p.reason}", about)
             self._publisher.event(told)
+
+    def _is_there(self, p: Problem) -> bool:
+        """Whether the node has that fault now. An event is over when it is counted: it is remembered for a
+        day, and would be a fault that lasts for a day."""
+        if p.kind is not Kind.EDGE:
+            return True
+        happened = self._happened_at.get(p.key)
+        return happened is not None and self._clock.monotonic() - happened[1] < SHOWN_FOR
 
     def _event(
         self, reason: EventReason, d: Decision, warning: bool, at: datetime, about: About = NOTHING

@@ -34,7 +34,10 @@ class Metrics:
         )
         self.enabled = Gauge("node_recovery_enabled", "1 if ENABLE_RECOVERY is true.", registry=r)
         self.faults = Gauge(
-            "node_recovery_faults", "Its nodes that have this fault now.", ["type", "reason"], registry=r
+            "node_recovery_faults",
+            "Its nodes that have this fault now; what is only counted, for five minutes after it happened.",
+            ["type", "reason"],
+            registry=r,
         )
         self.signal_unknown = Gauge(
             "node_recovery_signal_unknown",

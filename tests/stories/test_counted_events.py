@@ -21,6 +21,7 @@ from tests.stories.scenes import (
     release_by_command,
     resume,
     the_record,
+    value,
 )
 from tests.stories.test_exporters import exporter
 
@@ -211,3 +212,20 @@ def test_what_was_counted_beside_another_fault_goes_by_its_own_rule_once_its_win
     resume(s)
     s.run(30)
     assert calls(s) == REBOOTED
+
+
+@pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
+def test_what_was_counted_is_a_fault_in_the_metric_for_five_minutes_and_not_for_the_day_it_is_remembered(
+    on: bool,
+) -> None:
+    """An alert that a fault has lasted for half an hour would fire for each pod that was killed."""
+    s = cast(OOMS, agents=0)
+    s.pages["node-0"].body = ooms(0)
+    agent = s.agent("node-0", on=on)
+    s.run(5)
+    killed(s, 0, times=1)
+    assert value(agent, "node_recovery_faults", type="", reason="OOMKilling") == 1
+    s.run(360, step=5)
+    assert value(agent, "node_recovery_faults", type="", reason="OOMKilling") == 0
+    killed(s, 1, times=1)
+    assert value(agent, "node_recovery_faults", type="", reason="OOMKilling") == 1
