@@ -34,7 +34,7 @@ HINTS = {
     "paused": "node-recovery resume ends the pause",
     "window": "it starts by itself when the window opens; a rule with urgent: true does not wait",
     "blocked": "it starts by itself once nothing blocks; a rule with urgent: true does not wait",
-    "boot": "it starts by itself once the kubelet has written to its Node, or after half a minute",
+    "boot": "it starts by itself once the kubelet has written to its Node; in fleet mode in a minute at most",
     "excluded": f"kubectl label node NODE {EXCLUDE}- includes it again",
     "handedOver": "node-recovery release NODE returns it to service; a new machine ends this, too",
     "lost": "node-recovery release NODE returns it to service",

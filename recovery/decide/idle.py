@@ -216,7 +216,7 @@ def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
     fault = r.faults[0]
     why = held(s, fault, diagnosed(fault, s).rule) if only_reported else ""
     still = still_handed_over(s, r)
-    why = why or _seen_since(a)
+    why = why or _seen_since(s, a, r)
     return replace(still, reason=f"{still.reason}; {why}") if why else still
 
 
@@ -232,9 +232,14 @@ def _calls_for_more(s: Situation, a: Assessment, r: Record) -> bool:
     return bool(found)
 
 
-def _seen_since(a: Assessment) -> str:
-    """What has come since a person has the node. It is no part of what was handed over; a release decides."""
-    names = [name(fault) for fault in told_apart(d.fault for d in a.found)]
+def _seen_since(s: Situation, a: Assessment, r: Record) -> str:
+    """What has come since a person has the node. It is no part of what was handed over; a release decides.
+
+    Without the Node it is not known which boot it is in, and so not whether a fault is the one of before.
+    """
+    before = {(f.type, f.reason) for f in (*r.faults, *r.acknowledged)} if s.node is None else frozenset()
+    since = (d.fault for d in a.found if (d.fault.type, d.fault.reason) not in before)
+    names = [name(fault) for fault in told_apart(since)]
     return f"seen since: {few(names, MOST_NAMED)}" if names else ""
 
 
@@ -299,7 +304,7 @@ def begin(s: Situation, a: Assessment) -> Decision:
     if s.elsewhere:
         return wait(f"{name(d.fault)}: {s.elsewhere}", key="elsewhere")
     if s.node is None:
-        return wait(f"{name(d.fault)}: the node has not been read", key="no-node")
+        return wait(f"{name(d.fault)}: the Node is not there", key="no-node")
     if d.treat and (reason := brakes.first_reason((("excluded", brakes.excluded),), s)):
         return hold(f"{name(d.fault)}: nothing is done: {reason[1]}", SELDOM, reason[0])
     if not s.lease.mine and not s.lease.stale:

@@ -22,6 +22,7 @@ from recovery.decide.decision import (
     Report,
     WriteRecord,
     act,
+    hold,
     wait,
 )
 from recovery.decide.endings import (
@@ -191,7 +192,10 @@ def held_in_flight(s: Situation) -> tuple[Cause, str] | None:
     counted: the next step asks it before anything is done.
     """
     found = brakes.first_reason((("claimed", brakes.foreign_claim), ("paused", brakes.paused)), s)
-    return (tried.BY_KEY[found[0]], found[1]) if found else None
+    if found is None:
+        return None
+    by = Cause.GATE if found[0] == "paused" and s.gate_problem else tried.BY_KEY[found[0]]
+    return by, found[1]
 
 
 def replaced(s: Situation, r: Record, found: Done) -> Decision:
@@ -199,7 +203,7 @@ def replaced(s: Situation, r: Record, found: Done) -> Decision:
     assert r.intent is not None
     if s.gate is None or s.gate_problem:
         why = f"the gate cannot be read: {s.gate_problem or 'no answer'}"
-        return wait(why, key="gate", held=Cause.GATE)
+        return (hold if s.gate_problem else wait)(why, key="gate", held=Cause.GATE)
     if found.final:
         return begin_probation(s, r, found.evidence)
     if not found.complete:

@@ -62,7 +62,7 @@ def recovering(s: Situation, a: Assessment, r: Record) -> Decision:
         return observe_call(s, r)
     if s.gate is None or s.gate_problem:
         why = f"the gate cannot be read: {s.gate_problem or 'no answer'}"
-        return wait(why, key="gate", held=Cause.GATE)
+        return (hold if s.gate_problem else wait)(why, key="gate", held=Cause.GATE)
     if reason := brakes.excluded(s):
         return close_excluded(s, r, reason)
     if a.taken_back:

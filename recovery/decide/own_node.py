@@ -145,7 +145,7 @@ def _no_node(s: Situation, a: Assessment, r: Record) -> Decision | None:
         if s.gate is None or (r.node, r.uid) in places(s.gate) or queue_is_full(s.gate):
             return wait(why, key="no-node")
         return act(Join(r.uid), f"{why}; it joins the queue, where others find it")
-    return wait(s.machine_wait, key="uninitialised", held=Cause.NODE) if s.machine_wait else None
+    return hold(s.machine_wait, key="uninitialised", held=Cause.NODE) if s.machine_wait else None
 
 
 def _elsewhere(s: Situation, a: Assessment, r: Record) -> Decision | None:

@@ -18,6 +18,7 @@ from tests.stories.scenes import (
     calls,
     cast,
     exclude,
+    handed_over,
     label,
     marked,
     messages,
@@ -473,3 +474,11 @@ def test_a_hand_over_whose_record_cannot_be_read_keeps_none_of_the_others_from_b
     assert "its record cannot be read now: NodeRecovery node-0 was written in version 99" in told
     assert value(concluder, "node_recovery_open_handovers") == 2
     assert value(concluder, "node_recovery_errors_total", kind="Undecodable") == 0
+
+
+def test_a_node_that_is_gone_is_not_said_to_show_since_then_what_was_handed_over() -> None:
+    s = handed_over()
+    s.delete_node("node-0")
+    s.run(120)
+    (told,) = set(messages(s, "HandedOver")[-1:])
+    assert "seen since" not in told

@@ -13,8 +13,9 @@ from recovery.errors import Unreadable
 from recovery.model import Phase, Record
 from recovery.store.record_codec import encode
 from tests.builders.policies import policy_file
-from tests.stories.scenery import RECORDS, sentences
+from tests.stories.scenery import GATES, RECORDS, sentences
 from tests.stories.scenes import (
+    PERSON,
     boot,
     calls,
     cast,
@@ -28,6 +29,7 @@ from tests.stories.scenes import (
     resume,
     stubborn_pod,
     the_record,
+    value,
 )
 
 MINUTE = 60.0
@@ -361,6 +363,42 @@ def test_a_call_in_flight_is_given_up_only_after_its_time_without_the_pause() ->
     assert calls(s) == [("reboot", "m-0")]
     s.run(2 * MINUTE, step=2)
     assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
+
+
+def newer_gate(s: Stage) -> None:
+    """An agent of a newer version writes the gate, which this one then cannot read."""
+    gate = s.store.request("GET", f"{GATES}/fleet").body
+    gate["status"]["version"] = 99
+    assert s.store.request("PUT", f"{GATES}/fleet", body=gate, user_agent=PERSON).status == 200
+
+
+@pytest.mark.parametrize("step", ["drain", "call"])
+def test_a_gate_that_cannot_be_read_is_what_a_recovery_under_way_is_said_to_be_held_by(step: str) -> None:
+    if step == "drain":
+        s = draining()
+    else:
+        s = cast(agents=1)
+        s.fault(NODE)
+        s.run(5)
+        assert calls(s) == [("replace", "m-0")]
+    newer_gate(s)
+    s.run(10 * MINUTE)
+    told = sentences(s)[-1]
+    assert "held 9 min by a gate that cannot be read" in told or "held 10 min by a gate that" in told
+    assert "by a pause" not in told
+
+
+def test_a_drain_that_a_gate_holds_is_told_each_minute_as_any_other_hold_is() -> None:
+    """Else nobody would hear of it: its own clock stands still, so no deadline comes."""
+    s = draining()
+    newer_gate(s)
+    s.run(30)
+    agent, before = s.actors[f"agent of {NODE}"], len(s.told.metrics)
+    s.run(10 * MINUTE)
+    assert value(agent, "node_recovery_held", reason="gate") == 1
+    held = [m for m in s.told.metrics[before:] if m.dimensions.get("Reason") == "gate"]
+    assert 9 <= len(held) <= 11
+    assert any("the gate cannot be read" in each for each in messages(s, "Held"))
 
 
 def test_evidence_counts_while_everything_is_paused() -> None:

@@ -132,7 +132,7 @@ NO_RECORD: dict[str, Row] = {
         "uninitialised",
         f"{DMA}: node-0 is not initialised",
     ),
-    "no node": (unrecorded(node=None), "wait", "no-node", f"{DMA}: the node has not been read"),
+    "no node": (unrecorded(node=None), "wait", "no-node", f"{DMA}: the Node is not there"),
     "excluded": (
         unrecorded(node=node(labels=EXCLUDED)),
         "hold",
@@ -347,7 +347,7 @@ SUSPECT: dict[str, Row] = {
     ),
     "not initialised": (
         situation(record=record(Phase.SUSPECT), machine=None, machine_wait="node-0 is not initialised"),
-        "wait",
+        "hold",
         "uninitialised",
         "node-0 is not initialised",
     ),
@@ -524,7 +524,7 @@ RECOVERING: dict[str, Row] = {
     ),
     "gate unreadable": (
         recovering(draining(), gate=None, gate_problem="status.open: found 7"),
-        "wait",
+        "hold",
         "gate",
         "the gate cannot be read: status.open: found 7",
     ),
@@ -849,7 +849,7 @@ AFTER_THE_CALL: dict[str, Row] = {
     ),
     "done, gate unreadable": (
         called(poll=Done("m-0 is gone", ("m-8",)), gate=None, gate_problem="status.open: found 7"),
-        "wait",
+        "hold",
         "gate",
         "the gate cannot be read: status.open: found 7",
     ),
