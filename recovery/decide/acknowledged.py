@@ -409,11 +409,12 @@ def as_released(s: Situation, r: Record) -> Record:
     if r.phase is not Phase.RELEASED:
         return r
     heard = r.release_heard or _heard(s, r)
-    first, until = len(r.acknowledged) - len(closed_with(r)), closed_at(s, r)
-    known = tuple(_counted_now(f, s, r, until) for f in r.acknowledged[first:])
+    about, until = (*closed_with(r), *r.faults), closed_at(s, r)
+    known = tuple(
+        _counted_now(f, s, r, until) if any(_same_words(f, g) for g in about) else f for f in r.acknowledged
+    )
     named = tuple(_counted_now(f, s, r, until) for f in r.faults)
     more = _digested_anew(r.acknowledged_more, r.faults, named)
-    known = (*r.acknowledged[:first], *known)
     return replace(r, faults=named, acknowledged=known, acknowledged_more=more, release_heard=heard)
 
 

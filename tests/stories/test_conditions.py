@@ -510,6 +510,33 @@ def test_what_a_condition_stated_anew_before_the_release_is_released_and_after_i
     assert phase(s) is ends
 
 
+def test_so_is_what_a_condition_had_stated_and_taken_back_before_the_record_that_is_released() -> None:
+    """It was not good for long enough to be forgotten when the page stated it again."""
+    s = cast(both("{do: cordon}"))
+    s.pages["node-0"].body = npd_page() + plugin_page(True, 1)
+    writes(s, COUNT)
+    s.run(60)
+    release_by_command(s)
+    s.pages["node-0"].body = npd_page() + plugin_page(False, 1)
+    writes(s, COUNT_GOOD)
+    s.run(10)
+    s.pages["node-0"].body = npd_page() + plugin_page(True, 2)
+    writes(s, COUNT)
+    s.run(20)
+    assert phase(s) is Phase.HANDED_OVER
+    renewed(s, 3, COUNT_GOOD)
+    assert [(f.source, f.cleared) for f in the_record(s).acknowledged] == [("conditions", True), ("npd", False)]
+    writes(s, COUNT)
+    s.run(90, step=1)
+    release_by_command(s)
+    s.run(600, step=5)
+    assert phase(s) is Phase.RELEASED
+    renewed(s, 3, COUNT_GOOD)
+    writes(s, COUNT)
+    s.run(30)
+    assert phase(s) is Phase.HANDED_OVER
+
+
 def test_of_two_who_stated_it_one_that_is_heard_after_the_boot_is_enough() -> None:
     s = cast(both("{do: drain, within: 10m, then: force}, {do: reboot}, {do: replace}"))
     stubborn_pod(s)
