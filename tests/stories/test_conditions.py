@@ -525,7 +525,8 @@ def test_so_is_what_a_condition_had_stated_and_taken_back_before_the_record_that
     s.run(20)
     assert phase(s) is Phase.HANDED_OVER
     renewed(s, 3, COUNT_GOOD)
-    assert [(f.source, f.cleared) for f in the_record(s).acknowledged] == [("conditions", True), ("npd", False)]
+    dealt_with = [(f.source, f.cleared) for f in the_record(s).acknowledged]
+    assert dealt_with == [("conditions", True), ("npd", False)]
     writes(s, COUNT)
     s.run(90, step=1)
     release_by_command(s)
