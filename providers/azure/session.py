@@ -28,6 +28,7 @@ RESOLVE = 3.0  # seconds allowed for finding an address
 ADDRESSES = 4  # urllib3 tries each address of a name in turn, each with the whole connect timeout
 LARGEST = 4 * 1024 * 1024  # bytes of an answer; a page of a list of VMs has about one
 PAGES = 100  # of a list
+REQUEST_IDS = ("x-ms-request-id", "x-ms-correlation-request-id")
 UNREADABLE = (TypeError, AttributeError, ValueError, LookupError, ArithmeticError, RecursionError)
 """What the SDK, and who reads what it gives, stumble over in an answer that is not what it should be."""
 WORKLOAD = ("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_FEDERATED_TOKEN_FILE")
@@ -143,6 +144,12 @@ class AzureSession:
                 self._call(lambda: ask(client)(**hook), what, mutating=True)
         finally:
             client.close()
+        if not seen.azures:  # these calls need no document, and to the SDK any page is an acceptance
+            raise Ambiguous(
+                f"{what} may have been done, but not Azure answered: every answer of Azure has a request ID, "
+                "and this one has none; see what is between here and Azure (a proxy, "
+                "AZURE_RESOURCE_MANAGER_ENDPOINT)"
+            )
         return seen.operation
 
     def _call(self, ask: Callable[[], Any], what: str, mutating: bool) -> Any:
@@ -240,12 +247,18 @@ class AzureSession:
 
 @dataclass
 class Seen:
-    """What the answer to a submission says of its operation: the ID alone, never the address."""
+    """What the answer to a submission says of its operation: the ID alone, never the address.
+
+    ``azures``: it has an ID of the request, as each answer of Resource Manager and of what is behind it has
+    (azure-resource-manager-rpc, "Common API Response Details").
+    """
 
     operation: str = ""
+    azures: bool = False
 
     def __call__(self, response: Any) -> None:
         headers = response.http_response.headers
+        self.azures = any(headers.get(name) for name in REQUEST_IDS)
         where = headers.get("Azure-AsyncOperation") or headers.get("Location") or ""
         self.operation = operation_id(where)
 

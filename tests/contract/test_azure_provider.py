@@ -11,12 +11,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 from uuid import uuid4
 
 import pytest
 from recovery_testkit.arm import FakeArm
 from recovery_testkit.provider_kit import ActionKit, MembersKit
+from recovery_testkit.proxy import CountingProxy
 
 from providers.azure.identity import canonical
 from providers.azure.machines import Vm, named, scale_set, set_capacity
@@ -350,6 +352,24 @@ def test_an_answer_that_was_lost_is_followed_by_the_machines_own_state(
         provider.start(machine, Step.REIMAGE, TOKEN, ready.reference)
     assert isinstance(provider.poll(machine, ready.reference), Running)
     assert world.mutating_calls() == 1
+
+
+@pytest.mark.parametrize("status", [200, 202])
+@pytest.mark.parametrize(
+    ("step", "line"), [(Step.REBOOT, "POST *"), (Step.REDEPLOY, "POST *"), (Step.REPLACE, "DELETE *")]
+)
+def test_a_page_of_somebody_elses_accepts_nothing(arm: FakeArm, step: Step, line: str, status: int) -> None:
+    """Each answer of Azure has a request ID. A login page has none; to the SDK it is an acceptance."""
+    address = urlsplit(arm.url)
+    with CountingProxy((str(address.hostname), int(address.port or 0))) as proxy:
+        world = AzureWorld(arm, AZURE_RESOURCE_MANAGER_ENDPOINT=proxy.url)
+        provider, machine = world.provider(), world.provider().identify(world.node)
+        ready = provider.preflight(machine, step)
+        proxy.answer(line, b"<html><body>Please log in</body></html>", "text/html", status=status)
+        with pytest.raises(Ambiguous, match="not Azure answered"):
+            provider.start(machine, step, TOKEN, ready.reference)
+        assert proxy.count(line) == 1
+        assert isinstance(provider.poll(machine, ready.reference), NotApplied)
 
 
 def test_a_call_that_never_arrived_has_left_no_trace(
