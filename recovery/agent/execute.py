@@ -206,7 +206,8 @@ class Executor:
             case CreateJob(cron_job, name, within):
                 return self._create_job(s, cron_job, name, within)
             case Submit(action):
-                return Submission(self._w, self._publisher, s, action, again).run()
+                memory = self._observer.memory(s.node_name)
+                return Submission(self._w, self._publisher, s, action, again, memory).run()
             case Finish():
                 return self._finish(s)
             case Cancel(last_try):

@@ -153,6 +153,7 @@ class Memory:
     holds: Holds = field(default_factory=Holds)
     missed: dict[tuple[str, str, str], datetime] = field(default_factory=dict)  # faults without a word: since
     finish_refused: tuple[str, str] = ("", "")  # the token of an intent, and why its second step was refused
+    not_asked: str = ""  # the token of an intent for which nothing was asked, whatever the record says of it
 
     def refuse(self, what: str, reason: str, now: float, retry_after: float | None = None) -> None:
         """Do not ask for ``what`` again for a while, which doubles each time."""

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from recovery.agent.memory import LAST_READS
+from recovery.agent.memory import LAST_READS, Memory
 from recovery.agent.world import World
 from recovery.decide.assessment import assess
 from recovery.decide.decision import Decision, EventReason, Report, wait
@@ -60,7 +60,15 @@ class Submission:
     """In this order: announce, read all again, read once more what is quick to read, ask ``not_now``, write
     the intent, call, write the outcome."""
 
-    def __init__(self, world: World, publisher: Publisher, s: Situation, action: Step, again: Again) -> None:
+    def __init__(
+        self,
+        world: World,
+        publisher: Publisher,
+        s: Situation,
+        action: Step,
+        again: Again,
+        memory: Memory,
+    ) -> None:
         assert s.record is not None
         assert s.machine is not None
         self._w = world
@@ -69,6 +77,7 @@ class Submission:
         self._r: Record = s.record
         self._action = action
         self._again = again
+        self._memory = memory
         self._provider = world.providers.get(s.machine.provider)
 
     def run(self) -> Performed | Decision:
@@ -157,12 +166,14 @@ class Submission:
         )
         changed = replace(self._r, attempt=attempt, intent=intent, rung_since=self._r.rung_since or now)
         sentence = f"about to ask {self._provider.name} to {self._action.value} {self._r.machine.id}"
+        self._memory.not_asked = intent.token
         self._r = self._w.records.write(note(changed, now, HistoryEvent.INTENT, sentence))
 
     def _call(self) -> Performed:
         assert self._s.machine is not None
         assert self._r.intent is not None
         what = f"{self._action.value} of {self._r.machine.id}"
+        self._memory.not_asked = ""
         try:
             begun = self._provider.start(
                 self._s.machine, self._action, self._r.intent.token, self._r.intent.reference
@@ -176,10 +187,12 @@ class Submission:
                 f"{what}: the answer was lost, observing: {error.reason}",
             )
         except Retry as error:
+            self._memory.not_asked = self._r.intent.token
             now, sentence = self._w.cluster.time.now(), f"{what}: not yet: {error.reason}"
             self._w.records.write(put_off(self._r, now, error, sentence))
             return Performed(sentence, Report(EventReason.NOT_YET, warning=True))
         except Refused as error:
+            self._memory.not_asked = self._r.intent.token
             return self._settle(IntentState.REFUSED, HistoryEvent.REFUSED, error.reason)
         if isinstance(begun, Reference):
             self._r = replace(self._r, intent=replace(self._r.intent, reference=begun))
@@ -202,6 +215,7 @@ class Submission:
     def _adopt(self, preflight: Preflight) -> Performed:
         """Somebody else's call is under way: follow it as if it were ours, without a call."""
         self._intend(preflight)
+        self._memory.not_asked = ""  # somebody asked
         return self._settle(
             IntentState.SUBMITTED, HistoryEvent.ADOPTED, f"{preflight.adopt}; nothing more is asked for"
         )

@@ -63,6 +63,9 @@ FINISHED_WITHIN = timedelta(minutes=15)
 def observe_call(s: Situation, r: Record) -> Decision:
     """Observe the call in flight, and decide on what its provider answers (law 2)."""
     assert r.intent is not None
+    if s.not_asked:
+        why = f"{r.intent.action} was not asked for: the API server did not answer a write about it"
+        return act(WriteRecord(settled(r, s.now, IntentState.ABANDONED, HistoryEvent.ABANDONED, why)), why)
     if r.intent.state is IntentState.WRITTEN:
         why = f"{r.intent.action} may or may not have been asked for before the process stopped: observing"
         return act(WriteRecord(settled(r, s.now, IntentState.AMBIGUOUS, HistoryEvent.AMBIGUOUS, why)), why)

@@ -256,6 +256,7 @@ class Situation:
     apart: bool = False  # this agent has no node of its own (RECOVERY_MODE=concluder)
     afar: bool = False  # who looks after the node does not run on it (RECOVERY_MODE=fleet)
     finish_refused: str = ""  # why the provider refused the last step of an unfinished action
+    not_asked: bool = False  # the intent on the record is this very process's, and nothing was asked for it
     take_back_refused: str = ""  # why what was asked of the provider cannot be taken back
     watched_for: timedelta | None = None  # how long this very process has watched the probation
     settle: timedelta = timedelta(seconds=0.5)  # how long to wait in the queue for other faults to show

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
+from recovery_testkit.kubefaults import Asked, Effect, lost_answer, lost_request
+from recovery_testkit.kubestatus import Response
 from recovery_testkit.stage import Actor, Stage
 
 from recovery.agent.complaint import condition
@@ -12,14 +16,24 @@ from recovery.agent.memory import Memory
 from recovery.agent.observe import Observer
 from recovery.decide.census import count
 from recovery.decide.situation import Role
-from recovery.errors import Conflict
+from recovery.errors import Conflict, Refused, Retry
 from recovery.model import Census, IntentState, Machine, NodeView, Reference, Share, Step
 from tests.builders.faults import DMA
 from tests.builders.nodes import TYPE, ZONE, node
 from tests.builders.records import intent, record
 from tests.builders.times import NOW
-from tests.stories.scenery import RECORDS, alive
-from tests.stories.scenes import ALL_MARKS, calls, cast, marked, messages, the_record
+from tests.stories.scenery import RECORDS, alive, writes
+from tests.stories.scenes import (
+    ALL_MARKS,
+    REBOOTS,
+    calls,
+    cast,
+    marked,
+    messages,
+    new_process,
+    record_sentences,
+    the_record,
+)
 
 
 def unreadable(s: Stage, name: str) -> None:
@@ -27,6 +41,20 @@ def unreadable(s: Stage, name: str) -> None:
     body = dict(s.store.request("GET", f"{RECORDS}/{name}").body)
     body["status"] = {**body["status"], "version": 99}
     assert s.store.request("PUT", f"{RECORDS}/{name}", body=body, user_agent="somebody").ok
+
+
+NOT_ASKED = "reboot was not asked for: the API server did not answer a write about it"
+
+
+def writes_an_intent(asked: Asked) -> bool:
+    status = asked.body.get("status", {}) if isinstance(asked.body, dict) else {}
+    return RECORDS in asked.path and (status.get("intent") or {}).get("state") == "written"
+
+
+def applied_and_refused(asked: Asked, go: Callable[[], Response]) -> Response:
+    """A proxy asked twice: the first write was applied, and its repetition is a conflict."""
+    go()
+    return go()
 
 
 def eyes(s: Stage) -> tuple[Actor, Observer]:
@@ -81,6 +109,54 @@ def test_the_faults_are_published_once_more_right_before_the_call() -> None:
     s.fault("node-0")
     s.run(5)
     assert len([m for m in s.told.metrics if m.name == DMA]) == 2
+
+
+@pytest.mark.parametrize("answer", [lost_answer, applied_and_refused])
+def test_an_intent_whose_write_got_no_answer_is_given_up_by_the_process_that_did_not_call(
+    answer: Effect,
+) -> None:
+    """It knows that it made no call: nothing has to be watched for, and the same step is tried again."""
+    s = cast(REBOOTS)
+    s.api.fail_next(writes_an_intent, answer)
+    s.fault("node-0")
+    s.run(20)
+    assert calls(s) == [("reboot", "m-0")]
+    assert NOT_ASKED in record_sentences(s)
+
+
+@pytest.mark.parametrize("error", [Retry("it is busy"), Refused("it is out of order")])
+def test_a_call_that_was_turned_away_is_not_watched_for_where_that_could_not_be_written(
+    error: Exception,
+) -> None:
+    s = cast(REBOOTS)
+    start = s.provider.start
+
+    def turned_away(*_: Any) -> None:
+        s.provider.start = start  # type: ignore[method-assign]
+        s.api.fail_next(writes(RECORDS), lost_request)
+        raise error
+
+    s.provider.start = turned_away  # type: ignore[assignment, method-assign]
+    s.fault("node-0")
+    s.run(20)
+    assert calls(s) == [("reboot", "m-0")]
+    assert NOT_ASKED in record_sentences(s)
+
+
+def test_an_intent_without_an_answer_is_watched_for_by_the_next_process() -> None:
+    s = cast(REBOOTS)
+    s.api.fail_next(writes_an_intent, lost_answer)
+    s.fault("node-0")
+    for _ in range(20):
+        s.run(0)
+        if s.api.pending == 0:
+            break
+        s.clock.advance(0.5)
+    new_process(s, "node-0")
+    s.run(60)
+    assert calls(s) == []
+    assert (found := the_record(s).intent) is not None
+    assert found.attempt == 1
 
 
 def test_another_intent_is_seen_from_its_own_first_look() -> None:
