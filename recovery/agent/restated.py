@@ -11,7 +11,7 @@ from datetime import datetime
 
 from recovery.decide.acknowledged import Key, yet_to_learn
 from recovery.decide.situation import Situation
-from recovery.model import Kind, Reading
+from recovery.model import Kind, Problem, Reading
 
 EVERY = "*"
 
@@ -21,6 +21,7 @@ class Restated:
 
     def __init__(self) -> None:
         self._back: set[Key] = set()
+        self._devices: dict[Key, frozenset[str]] = {}
         self._shown: set[Key] = set()
         self._at: Mapping[Key, datetime] = {}
 
@@ -29,11 +30,18 @@ class Restated:
         for r in readings:
             back = {(r.source, type_, reason) for type_, reason in r.cleared}
             self._back |= back
+            self._devices |= {(r.source, *pair): r.devices[pair] for pair in r.cleared & r.devices.keys()}
             self._shown = {key for key in self._shown if not _among(key, back)}
             shown = {p.key for p in r.problems if p.kind is Kind.LEVEL}
-            new = {key for key in shown - self._shown if _among(key, self._back)}
+            unheard = {p.key for p in r.problems if self._was_unheard(p)}
+            new = {key for key in shown - self._shown - unheard if _among(key, self._back)}
             self._at = {**self._at, **dict.fromkeys(new, now)} if new else self._at
             self._shown |= shown
+
+    def _was_unheard(self, p: Problem) -> bool:
+        """Whether it is of a device of which nothing was said when others like it were well."""
+        there = self._devices.get(p.key)
+        return there is not None and bool(p.device) and ", " not in p.device and p.device not in there
 
     def untold(self, s: Situation) -> Mapping[Key, datetime]:
         """What the record of ``s`` has yet to learn. The rest is forgotten."""

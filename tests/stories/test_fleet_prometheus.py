@@ -25,6 +25,7 @@ from tests.stories.scenes import (
     patch_node,
     pause,
     phase,
+    release_by_command,
     the_record,
     value,
 )
@@ -521,3 +522,24 @@ def test_a_new_leader_takes_a_good_word_of_the_port_itself(server: Server) -> No
     w.server.put("ib_dev", 0, node="node-0", device="mlx5_0")
     to_the_end(w.s, w.cloud)
     assert (calls(w.s), phase(w.s)) == ([], Phase.WITHDRAWN)
+
+
+def test_a_released_port_that_was_silent_for_a_while_is_no_news_to_a_new_leader(server: Server) -> None:
+    w = Scene(server, asking(PORTS, remedy="{do: cordon}"))
+    scraped(w)
+    w.start()
+    scraped(w, "mlx5_0")
+    pass_time(w.s, 60, w.cloud)
+    release_by_command(w.s)
+    pass_time(w.s, 60, w.cloud)
+    w.server.drop("ib_dev", node="node-0", device="mlx5_0")
+    another_leader(w.s)
+    pass_time(w.s, 120, w.cloud)
+    scraped(w, "mlx5_0")
+    pass_time(w.s, 120, w.cloud)
+    assert (phase(w.s), marked(w.s)) == (Phase.RELEASED, NO_MARKS)
+    w.server.put("ib_dev", 0, node="node-0", device="mlx5_0")
+    pass_time(w.s, 120, w.cloud)
+    scraped(w, "mlx5_0")  # it was well: this is another fault
+    pass_time(w.s, 60, w.cloud)
+    assert phase(w.s) is Phase.HANDED_OVER
