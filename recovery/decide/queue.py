@@ -185,7 +185,8 @@ def _earlier_rule(s: Situation, a: Assessment, r: Record) -> Decision | None:
     chosen = next((i for i, rule in enumerate(rules) if rule.name == r.rule), 0)
     urgent = bool(rules) and rules[chosen].urgent  # it may have taken over, to wait for no window
     earlier = (d for d in a.found if d.treat and d.rule and d.rank < chosen and d.rule.urgent >= urgent)
-    came = (d for d in earlier if r.phase_since < max(d.due, d.fault.since) <= s.now)
+    there = (d for d in earlier if not has_ended(d.fault, s))
+    came = (d for d in there if r.phase_since < max(d.due, d.fault.since) <= s.now)
     d = next((d for d in came if not may_be_gone(s, (d.fault,))), None)
     if d is None:
         return None
@@ -282,7 +283,8 @@ def _not_now(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 def urgent(s: Situation, a: Assessment) -> Diagnosis | None:
     """The first fault of an urgent rule that is to be treated now."""
-    return next((d for d in a.found if d.treat and d.rule and d.rule.urgent and d.due <= s.now), None)
+    found = (d for d in a.found if d.treat and d.rule and d.rule.urgent and d.due <= s.now)
+    return next((d for d in found if not has_ended(d.fault, s)), None)
 
 
 def _said(r: Record, key: str, reason: str) -> bool:

@@ -94,6 +94,35 @@ def test_a_fault_that_comes_again_in_the_queue_is_a_new_one_and_its_earlier_rule
     assert calls(s) == [("replace", "m-0")]
 
 
+WINDOW = "windows: [{from: 06:00, to: 08:00}]"
+
+
+@pytest.mark.parametrize(
+    ("limits", "rule"),
+    [("cooldown: 0s", ""), (WINDOW, "urgent: true, ")],
+    ids=["an earlier rule", "an urgent rule"],
+)
+def test_a_fault_that_ended_while_its_rule_tolerated_it_takes_nothing_over_when_it_would_be_due(
+    limits: str, rule: str
+) -> None:
+    """The story begins at three, outside the window."""
+    nvlink = f"  - {{name: nvlink, match: {{type: GpuNvlink}}, after: 5m, {rule}remedy: [{FULL}]}}\n"
+    neuron = "  - {name: neuron, match: {type: NeuronHealth}, remedy: [{do: reboot}]}\n"
+    rules = neuron + nvlink if rule else nvlink + neuron
+    s = cast(f"{HEAD}limits: {{{limits}}}\nrules:\n{rules}".encode(), agents=0)
+    for node in ("node-0", "node-1"):
+        s.pages[node].body = plugin_page(False, 0) + npd_page()
+        s.agent(node)
+    s.run(5)
+    pause(s) if not rule else None
+    for nvlink_is_bad in (False, True, False):
+        shows(s, nvlink=nvlink_is_bad, dma=True)
+        s.run(60)
+    s.run(300, step=2)
+    assert (phase(s), the_record(s).rule) == (Phase.WAITING, "neuron")
+    assert messages(s, "Confirmed") == [f"{DMA}: rule neuron says reboot"]
+
+
 @pytest.mark.parametrize("started", [False, True], ids=["waiting", "draining"])
 def test_what_is_tolerated_still_keeps_no_recovery_going_and_gets_a_record_of_its_own(started: bool) -> None:
     s = first_ends(FULL, "1h", started=started)
