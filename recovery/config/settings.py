@@ -230,6 +230,8 @@ def _warnings(environ: Mapping[str, str], providers: Installed, policy: Policy) 
     fleet = environ.get("RECOVERY_MODE") == Mode.FLEET
     if environ.get("FLEET_SELECTOR") and not fleet:
         yield "FLEET_SELECTOR: ignored; it is for fleet mode (RECOVERY_MODE=fleet)"
+    if environ.get("HEARTBEAT_INTERVAL") and fleet:
+        yield "HEARTBEAT_INTERVAL: ignored; only sidecars send heartbeats, so leave out alarms on them"
     more = " and for alerts of the policy's limits.blockers"
     for server, asked, also in (("PROMETHEUS", policy.limits.goes_by_alerts, more), ("LOKI", False, "")):
         url = environ.get(f"{server}_URL", "")

@@ -43,6 +43,9 @@ GIVES_WAY = 0.02
 MOST_WAITING = 500
 """Events that wait so. They take some three seconds, so that a flush has time to send them (law 9)."""
 
+SAID_AGAIN = 3600.0
+"""Seconds after which the same error of a sink is logged again."""
+
 T = TypeVar("T")
 
 
@@ -80,7 +83,9 @@ class Publisher:
         tellers: Sequence[Teller] = (),
         busy: Callable[[], bool] = lambda: False,
         pause: Callable[[float], None] = time.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._monotonic = monotonic
         self._busy = busy
         self._pause = pause
         self._patience = PATIENCE
@@ -90,7 +95,7 @@ class Publisher:
         self._cluster_name = cluster_name
         self._threaded = threaded
         self._posted: dict[tuple[str, str, str], tuple[str, int]] = {}
-        self._last_error: dict[str, str] = {}
+        self._last_error: dict[str, tuple[str, float]] = {}
         self._pending = _Pending()
         self._events = _Queue[Notice]("events", self._post_all, self._pending, threaded, MOST_EVENTS)
         self._intake = _Queue[Metric]("metrics", self._fan_out_all, self._pending, threaded)
@@ -214,20 +219,28 @@ class Publisher:
             self._try(teller.name, functools.partial(teller.tell, message), items=len(message))
 
     def _try(self, sink: str, send: Callable[[], None], about: str = "", items: int = 1) -> bool:
-        """Whether it was sent. Count a failure of ``sink``, and log its error unless it is the same as the
-        last one."""
+        """Whether it was sent. Count a failure of ``sink``, and log its error if it is news."""
         try:
             send()
             return True
         except NodeRecoveryError as error:
             self._metrics.undelivered.labels(sink).inc(items)
-            if str(error) != self._last_error.get(sink):
-                self._last_error[sink] = str(error)
+            if self._is_news(sink, str(error)):
                 log.warning("%s%s: not delivered: %s", about, sink, error)
         except Exception:
             self._metrics.undelivered.labels(sink).inc(items)
             log.exception("%s%s: not delivered, because of a bug", about, sink)
         return False
+
+    def _is_news(self, sink: str, error: str) -> bool:
+        """Whether the log does not say so already. It is read where an alert says that something is not
+        delivered: an error that comes again after days, or stays for days, is to be found in it."""
+        last, at = self._last_error.get(sink, ("", 0.0))
+        now = self._monotonic()
+        if error == last and now - at < SAID_AGAIN:
+            return False
+        self._last_error[sink] = error, now
+        return True
 
     def _post(self, n: Notice) -> None:
         """Post an Event, or count up the one that already says the same."""

@@ -207,6 +207,22 @@ def test_the_same_failure_is_said_once(stand: Stand, caplog: pytest.LogCaptureFi
     assert stand.untold("monitor") == 5
 
 
+def test_a_failure_that_stays_or_comes_again_is_said_again_after_an_hour(
+    stand: Stand, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An alert says that something is not delivered, and to read the log: which begins anew now and then."""
+    now = 0.0
+    publisher = Publisher(
+        stand.events, lambda: stand.monitor, stand.metrics, threaded=False, monotonic=lambda: now
+    )
+    for minute in range(0, 150, 10):
+        now = minute * 60.0
+        stand.monitor.error = None if 60 <= minute < 90 else Retry("throttled")
+        publisher.fault("x", NOW)
+        publisher.flush()
+    assert [record.getMessage() for record in caplog.records] == ["monitor: not delivered: throttled"] * 2
+
+
 def test_a_sink_that_fails_on_a_bug_says_where_to_look(
     stand: Stand, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -243,6 +243,12 @@ def test_a_selector_of_nodes_is_of_no_use_without_fleet_mode(mode: str) -> None:
     assert settings(RECOVERY_MODE="fleet", FLEET_SELECTOR="pool=gpu").warnings == ()
 
 
+def test_heartbeats_are_of_no_use_in_fleet_mode() -> None:
+    (told,) = settings(RECOVERY_MODE="fleet", HEARTBEAT_INTERVAL="5m").warnings
+    assert told == "HEARTBEAT_INTERVAL: ignored; only sidecars send heartbeats, so leave out alarms on them"
+    assert settings(HEARTBEAT_INTERVAL="5m").warnings == ()
+
+
 def test_a_prometheus_server_is_of_no_use_without_fleet_mode() -> None:
     (warning,) = settings(PROMETHEUS_URL="http://prometheus:9090").warnings
     assert warning == (
