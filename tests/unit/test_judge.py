@@ -97,6 +97,12 @@ def test_a_node_in_a_persons_hands_is_not_in_the_budget() -> None:
     assert h.starts("node-1").kinds() == []
 
 
+def test_nor_is_one_that_is_registered_again_there_and_gets_its_marks_again() -> None:
+    h = History().starts("node-0").record("node-0", "handedOver").frees("node-0").after(5)
+    h.unmarks("node-0", by="a person").after(5).marks("node-0").after(5)
+    assert ("law 1", "over budget") not in h.starts("node-1").kinds()
+
+
 def test_nor_is_one_whose_record_somebody_deleted_and_a_restored_etcd_brought_back() -> None:
     h = History().starts("node-0").asks("node-0").after(5)
     record = h.objects["NodeRecovery", "node-0"]

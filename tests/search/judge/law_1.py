@@ -53,7 +53,9 @@ class Budget(Law):
     def node(self, w: Wrote, before: Json | None, after: Json | None) -> None:
         was, now = marked(before), marked(after)
         if now and not was and self.world.ours(w.actor):
-            self._begins(w.name, w.actor)
+            r = self.world.recoveries.get(w.name)
+            if r is None or r.phase != "handedOver":  # marked again: it was registered anew by its machine
+                self._begins(w.name, w.actor)
         elif (was and not now) or after is None:
             self._may_end(w.name)
 
