@@ -146,9 +146,8 @@ class AzureSession:
             client.close()
         if not seen.azures:  # these calls need no document, and to the SDK any page is an acceptance
             raise Ambiguous(
-                f"{what} may have been done, but not Azure answered: every answer of Azure has a request ID, "
-                "and this one has none; see what is between here and Azure (a proxy, "
-                "AZURE_RESOURCE_MANAGER_ENDPOINT)"
+                f"{what} may have been done, but not Azure answered: a web page came, without a request ID; "
+                "see what is between here and Azure (a proxy, AZURE_RESOURCE_MANAGER_ENDPOINT)"
             )
         return seen.operation
 
@@ -250,7 +249,7 @@ class Seen:
     """What the answer to a submission says of its operation: the ID alone, never the address.
 
     ``azures``: it has an ID of the request, as each answer of Resource Manager and of what is behind it has
-    (azure-resource-manager-rpc, "Common API Response Details").
+    (azure-resource-manager-rpc, "Common API Response Details"), or is no web page: a proxy may take IDs out.
     """
 
     operation: str = ""
@@ -258,7 +257,8 @@ class Seen:
 
     def __call__(self, response: Any) -> None:
         headers = response.http_response.headers
-        self.azures = any(headers.get(name) for name in REQUEST_IDS)
+        page = "html" in headers.get("Content-Type", "").lower()
+        self.azures = not page or any(headers.get(name) for name in REQUEST_IDS)
         where = headers.get("Azure-AsyncOperation") or headers.get("Location") or ""
         self.operation = operation_id(where)
 

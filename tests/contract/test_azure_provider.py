@@ -359,7 +359,7 @@ def test_an_answer_that_was_lost_is_followed_by_the_machines_own_state(
     ("step", "line"), [(Step.REBOOT, "POST *"), (Step.REDEPLOY, "POST *"), (Step.REPLACE, "DELETE *")]
 )
 def test_a_page_of_somebody_elses_accepts_nothing(arm: FakeArm, step: Step, line: str, status: int) -> None:
-    """Each answer of Azure has a request ID. A login page has none; to the SDK it is an acceptance."""
+    """A login page has no request ID, as each answer of Azure has. To the SDK it is an acceptance."""
     address = urlsplit(arm.url)
     with CountingProxy((str(address.hostname), int(address.port or 0))) as proxy:
         world = AzureWorld(arm, AZURE_RESOURCE_MANAGER_ENDPOINT=proxy.url)
