@@ -12,8 +12,9 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from recovery.decide.diagnosis import rule_of
+from recovery.decide.diagnosis import Diagnosis, diagnose, not_by_its_own_rule, rule_of
 from recovery.decide.drain import meant, remaining
+from recovery.decide.latch import has_ended, may_be_gone
 from recovery.decide.situation import Role, Situation
 from recovery.model import Blocker, Pods, Policy, Rule, UnderWay, Window
 from recovery.units import few
@@ -42,12 +43,30 @@ def blocked(s: Situation) -> str | None:
 
 def stopped_outside(s: Situation) -> str | None:
     """``outside``, for a recovery that is under way: where the policy says that it stops."""
-    return outside(s) if s.policy.limits.under_way is UnderWay.STOP else None
+    return outside(s) if _stops(s) else None
 
 
 def stopped_by_blocker(s: Situation) -> str | None:
     """``blocked``, for a recovery that is under way: where the policy says that it stops."""
-    return blocked(s) if s.policy.limits.under_way is UnderWay.STOP else None
+    return blocked(s) if _stops(s) else None
+
+
+def _stops(s: Situation) -> bool:
+    """Whether what is under way stops. An urgent fault that came meanwhile waits for nothing, where the step
+    is one that its own rule calls for. The ladder stays as it is: no other step is taken for it."""
+    if s.policy.limits.under_way is not UnderWay.STOP:
+        return False
+    step = s.record.step if s.record is not None else None
+    return step is None or not any(
+        _is_urgent(d, s) and not not_by_its_own_rule(d, step.do) for d in diagnose(s)
+    )
+
+
+def _is_urgent(d: Diagnosis, s: Situation) -> bool:
+    """Whether ``d`` is surely there, and is to be treated now, by an urgent rule."""
+    if not d.treat or d.rule is None or not d.rule.urgent or s.now < d.due:
+        return False
+    return not has_ended(d.fault, s) and not may_be_gone(s, (d.fault,))
 
 
 def asks_for_pods(s: Situation) -> bool:

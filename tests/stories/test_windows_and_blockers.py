@@ -373,6 +373,27 @@ def test_with_under_way_stop_a_pod_that_comes_stops_the_drain_until_it_has_ended
     assert calls(s) == [("replace", "m-0")]
 
 
+@pytest.mark.parametrize("why", ["window", "pod"])
+@pytest.mark.parametrize(("remedy", "goes_on"), [(REMEDY, True), ("{do: reboot}", False)])
+def test_with_under_way_stop_an_urgent_fault_that_comes_lets_the_steps_go_on_that_its_own_rule_has(
+    remedy: str, goes_on: bool, why: str
+) -> None:
+    hbm = URGENT.replace("{do: reboot}", remedy)
+    s = cast(policy(f"{CLOSING if why == 'window' else TRAIN}, underWay: stop", rules=hbm), agents=1)
+    s.add_pod("web", "node-0", app="web")
+    s.store.load(budget_object("keep", app="web", minAvailable=1))
+    s.fault("node-0")
+    s.run(10)
+    s.add_pod("train", "node-0") if why == "pod" else None
+    s.run(120)
+    remove_pod(s, "web")
+    s.run(30)
+    assert (phase(s), calls(s)) == (Phase.RECOVERING, [])
+    s.fault("node-0", "DMA_ERROR", "HBM_UNCORRECTABLE_ERROR")
+    s.run(60)
+    assert calls(s) == ([("replace", "m-0")] if goes_on else [])
+
+
 # ---------------------------------------------------------------- alerts that block
 
 
