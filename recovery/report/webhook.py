@@ -99,8 +99,7 @@ class Webhook:
             return self._is_new(notice)
 
     def _is_new(self, n: Notice) -> bool:
-        what = "" if n.reason == EventReason.HANDED_OVER else n.key or n.sentence
-        key = (n.node, n.reason, what)
+        key = _told_as(n)
         told, seen = self._told.pop(key, (None, None))
         new = told is None or seen is None or n.at - seen >= STANDS or n.at - told >= AGAIN
         self._told[key] = (n.at if new or told is None else told, n.at)
@@ -111,7 +110,17 @@ class Webhook:
     # ------------------------------------------------------------ telling them
 
     def tell(self, notices: Sequence[Notice]) -> None:
-        """Send one message, in a few tries. Raises ``Retry`` or ``Refused`` when none of them succeeded."""
+        """Send one message, in a few tries. Raises ``Retry`` or ``Refused`` when none of them succeeded: then
+        it is new when its Event is repeated, as that of a hand-over is each minute (law 6)."""
+        try:
+            self._send(notices)
+        except BaseException:
+            with self._lock:
+                for n in notices:
+                    self._told.pop(_told_as(n), None)
+            raise
+
+    def _send(self, notices: Sequence[Notice]) -> None:
         body = json.dumps(
             slack_body(notices, self._cluster) if self._slack else body_of(notices[0], self._cluster)
         )
@@ -173,6 +182,12 @@ class Webhook:
         word = answer.body.decode("ascii", "replace")
         known = self._slack and re.fullmatch("[a-z_]{3,40}", word) and word not in url.geturl()
         return f": {word}" if known else ""
+
+
+def _told_as(n: Notice) -> tuple[str, str, str]:
+    """What is one and the same, if it is told again."""
+    what = "" if n.reason == EventReason.HANDED_OVER else n.key or n.sentence
+    return n.node, n.reason, what
 
 
 # ---------------------------------------------------------------- the two formats

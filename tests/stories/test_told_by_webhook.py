@@ -69,6 +69,20 @@ def test_a_hand_over_is_told_once_though_its_event_comes_each_minute(receiver: R
     assert reasons(receiver) == ["RecoveryStarted", "HandedOver"]
 
 
+def test_a_hand_over_that_the_receiver_did_not_take_is_told_when_its_event_is_repeated(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s = telling(receiver, policy_file("{do: cordon}"))
+    away = True
+    monkeypatch.setattr(receiver, "respond", lambda *_: (503, b"away") if away else (200, b"ok"))
+    s.fault("node-0")
+    s.run(90, step=1)
+    assert phase(s) is Phase.HANDED_OVER
+    away, before = False, len(receiver.told)
+    s.run(600, step=1)
+    assert reasons(receiver)[before:] == ["HandedOver"]
+
+
 def test_a_hand_over_that_the_agent_has_told_is_not_told_by_the_concluder_as_well(receiver: Receiver) -> None:
     s = telling(receiver, policy_file("{do: cordon}"))
     s.tellers = (receiver.webhook(events=DEFAULT_EVENTS),)  # of another process
