@@ -32,9 +32,11 @@ from recovery.decide.diagnosis import (
     SIGNAL_UNKNOWN,
     Diagnosis,
     as_treated,
+    matches,
     name,
     read_no_more,
     rule_of,
+    speaks_of,
     taken_back,
     tolerated,
     was_treated,
@@ -233,9 +235,22 @@ def _by_another_policy(s: Situation, a: Assessment, r: Record) -> Decision | Non
     if blind := may_be_gone(s, (d.fault,)):
         why = f"{_subject(s, r)}: {blind}"
         return _unknown_by_now(s, a, r, d, blind) or hold(why, _look_again(s, a, r), "unreadable")
+    if lost := _labels_lost(s, r, there):  # whoever sets them may set them again in a moment
+        return hold(f"{_subject(s, r)}: {lost}", SELDOM, "labels")
     by_now = {d.fault.key: as_treated(d) for d in there}
     only_told = replace(r, faults=tuple(by_now.get(f.key, f) for f in r.faults), ladder=())
     return hand_over(s, only_told, f"{name(d.fault)}: {why_reported(d)}", plain=True)
+
+
+def _labels_lost(s: Situation, r: Record, there: list[Diagnosis]) -> str:
+    """That only the node's labels keep the rule of ``r`` from what is there; empty if that is not so."""
+    rule = next((x for x in s.policy.rules if x.name == r.rule), None)
+    if rule is None or not any(speaks_of(rule, d.fault) for d in there):
+        return ""
+    if any(matches(rule, d.fault, s.node) for d in there):
+        return ""
+    labels = ",".join(f"{key}={value}" for key, value in rule.match.node_labels.items())
+    return f"rule {rule.name}, by which it waits, is for nodes with {labels}"
 
 
 def _not_in_queue(s: Situation, a: Assessment, r: Record) -> Decision | None:

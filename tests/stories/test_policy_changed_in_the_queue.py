@@ -105,7 +105,8 @@ def test_a_rule_that_was_only_renamed_is_the_same_rule() -> None:
     judge(s)
 
 
-def test_a_node_that_has_lost_the_label_of_its_rule_is_only_reported() -> None:
+def test_a_node_that_has_lost_the_label_of_its_rule_waits_until_it_has_it_again() -> None:
+    """Whoever sets it may only be restarted. Handed over, the fault would be a person's for good."""
     s = cast(policy_file(match=f"{MATCH}, nodeLabels: {{pool: gpu}}"), agents=0)
     label(s, "node-0", pool="gpu")
     s.agent("node-0")
@@ -118,8 +119,12 @@ def test_a_node_that_has_lost_the_label_of_its_rule_is_only_reported() -> None:
     s.run(120)
     resume(s)
     s.run(60)
-    assert (phase(s), calls(s), marked(s)) == (Phase.HANDED_OVER, [], NO_MARKS)
-    assert "it has none" in the_record(s).sentence
+    assert (phase(s), calls(s), marked(s)) == (Phase.WAITING, [], NO_MARKS)
+    why = "rule neuron-hardware, by which it waits, is for nodes with pool=gpu"
+    assert sentences(s)[-1] == f"{DMA}: waiting: {why}"
+    label(s, "node-0", pool="gpu")
+    s.run(60)
+    assert calls(s) == [("replace", "m-0")]
 
 
 def test_the_same_policy_in_another_process_writes_nothing_anew() -> None:
