@@ -42,7 +42,7 @@ BY = {
     Cause.WITNESS: "by a second witness",
     Cause.CLOCK: "by a clock that is off",
     Cause.NODE: "by a node that is not initialised, or whose boot is not known",
-    Cause.API: "while the API server did not answer",
+    Cause.API: "while the API server did not answer, or refused",
     Cause.AGENT: "while who looked after it was waited for",
     Cause.NOBODY: "while nobody was at work",
 }

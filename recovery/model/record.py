@@ -187,7 +187,7 @@ class Cause(StrEnum):
     WITNESS = "witness"  # the second witness does not agree
     CLOCK = "clock"  # this machine's clock is off
     NODE = "node"  # the Node is not initialised, or which boot it is in is not known
-    API = "api"  # the API server did not answer
+    API = "api"  # the API server did not answer, or refused
     AGENT = "agent"  # the node's agent is dead, and another agent waits for it
     NOBODY = "nobody"  # no agent at all was at work: recovery was off, or all were dead
 

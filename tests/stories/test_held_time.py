@@ -6,16 +6,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from recovery_testkit.kubefaults import lost_request
-from recovery_testkit.stage import Killed, Stage
+from recovery_testkit.kubefaults import lost_request, refused
+from recovery_testkit.stage import Killed, Stage, npd_page
 
 from recovery.errors import Unreadable
 from recovery.model import Phase, Record
 from recovery.store.record_codec import encode
 from tests.builders.policies import policy_file
-from tests.stories.scenery import GATES, RECORDS, sentences
+from tests.stories.scenery import GATES, RECORDS, sentences, slots, writes
 from tests.stories.scenes import (
     PERSON,
+    REBOOTS,
     boot,
     calls,
     cast,
@@ -266,7 +267,25 @@ def test_time_in_which_the_api_server_was_away_is_not_time_in_which_the_drain_wa
     s.api.heal()
     s.run(6 * MINUTE, step=2)
     assert still_draining(s)
-    assert "while the API server did not answer" in sentences(s)[-1]
+    assert "while the API server did not answer, or refused" in sentences(s)[-1]
+
+
+def test_time_in_which_the_way_back_is_refused_is_told_as_that_and_it_goes_on_afterwards() -> None:
+    s = cast(REBOOTS)
+    s.fault(NODE)
+    s.run(5)
+    boot(s, NODE)
+    s.pages[NODE].body = npd_page()
+    s.run(5)
+    forbidden = refused(403, "Forbidden", 'admission webhook "guard" denied the request')
+    s.api.fail_next(writes("/nodes/", "PATCH"), forbidden, times=10**6)
+    s.run(8 * MINUTE, step=2)
+    assert (phase(s), slots(s)) == (Phase.PROVING, [NODE])
+    assert any("while the API server did not answer, or refused" in said for said in sentences(s))
+    assert any("guard" in said for said in messages(s, "Failed"))
+    s.api.heal()
+    s.run(5 * MINUTE, step=2)
+    assert (phase(s), slots(s)) == (Phase.RECOVERED, [])
 
 
 def test_time_between_a_snapshot_of_etcd_and_its_restore_is_not_time_in_which_the_drain_was_tried() -> None:
