@@ -8,7 +8,8 @@ check found (https://github.com/NVIDIA/NVSentinel, pull requests 664 and 1270, i
 Its documentation shows another form, ``[119] text - RecommendedAction: COMPONENT_RESET``. Both are read. A
 message is cut after 1 KiB (pull request 485); what is left without its action is stated under the condition's
 own reason. Where nothing is recommended for all that is before it, it may well be more of the same: what one
-application did on eight GPUs fills a message.
+application did on eight GPUs fills a message. What is cut is the last entry (pull request 1304): if it begins
+with another code, it is not the same.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ MOST = 10
 NOTHING = "_NONE"
 """How the reason of such a fault ends."""
 CUT = "_CUT"
-"""How that of the rest of a message ends that recommends nothing as far as it goes."""
+"""How that of the rest of a message ends that recommends nothing as far as it goes; with the code before it,
+where that is another one than those."""
 _ACTION = re.compile(r"(?:Recommended Action=|- RecommendedAction: ?)([A-Z_]{1,40})(?:;|$)")
 _CODES = re.compile(r"(?:ErrorCode:\S{1,64}(?:\s+|$))+|\[[^\]]{1,200}\]")
 _CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -55,14 +57,21 @@ def found(c: Condition) -> tuple[Found, ...]:
 
 def _entries(base: str, message: str) -> Iterator[tuple[str, str]]:
     """(reason, words) of each. The rest of a message that was cut has no action."""
-    end, asks = 0, set[bool]()
+    end, asks, known = 0, set[bool](), set[str]()
     for action in _ACTION.finditer(message):
         said, end = message[end : action.start()].strip(), action.end()
         asks.add(action[1] != NOTHING[1:])
-        for code in _codes(said) or [""]:
+        codes = _codes(said)
+        known |= set(codes)
+        for code in codes or [""]:
             yield "_".join(filter(None, (base, code, action[1]))), said
-    if rest := message[end:].strip():
-        yield (f"{base}{CUT}" if asks == {False} else base), rest
+    rest = message[end:].strip()
+    if rest and asks != {False}:
+        yield base, rest
+    elif rest:
+        whole = rest.rpartition(" ")[0]  # a code at its very end may be cut
+        others = [f"{base}_{code}{CUT}" for code in _codes(whole) if code not in known]
+        yield from ((reason, rest) for reason in others or [f"{base}{CUT}"])
 
 
 def _codes(said: str) -> list[str]:

@@ -197,3 +197,40 @@ def test_what_says_nothing_of_the_gpus_is_no_fault_of_the_node(type: str, said: 
     reason = said if said.startswith("DCGM") else f"{type}{said}"
     row = lookup(type, reason)
     assert (row is None or row.this_node) is this_node
+
+
+OF_AN_APPLICATION = GSP.replace("119", "13").replace("COMPONENT_RESET", "NONE")
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "accuses"),
+    [
+        ("79", f"{BASE}_79_CUT", True),
+        ("48 ErrorCode:79", f"{BASE}_79_CUT", True),
+        ("31", f"{BASE}_31_CUT", False),
+        ("13", f"{BASE}_CUT", False),
+    ],
+)
+def test_what_is_cut_and_begins_with_another_code_is_not_more_of_the_same(
+    code: str, reason: str, accuses: bool
+) -> None:
+    cut = GSP.replace("119", code, 1)[:100] + "...;"
+    reasons = [x.reason for x in found(bad(OF_AN_APPLICATION * 4 + cut))]
+    assert reason in reasons
+    row = lookup(TYPE, reason)
+    assert (row is None or row.this_node) is accuses
+    assert BASE not in reasons
+
+
+@pytest.mark.parametrize(
+    "cut", ["ErrorCode:7...;", "ErrorCode:7...", "ErrorCode:7", "ErrorCode:79", "[48, 7...;"]
+)
+def test_a_code_that_is_cut_itself_is_none(cut: str) -> None:
+    reasons = [x.reason for x in found(bad(OF_AN_APPLICATION * 4 + cut))]
+    assert reasons == [f"{BASE}_CUT", f"{BASE}_13_NONE"]
+
+
+def test_imex_is_only_told_where_its_entry_is_cut() -> None:
+    row = lookup("GpuNvlinkWatch", "GpuNvlinkWatchIsNotHealthy_DCGM_FR_IMEX_UNHEALTHY_CUT")
+    assert row is not None
+    assert not row.this_node
