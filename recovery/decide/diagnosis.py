@@ -18,6 +18,7 @@ from recovery.decide.acknowledged import dealt_with, late_witness, not_dealt_wit
 from recovery.decide.acknowledged import what_is_said as what_is_said
 from recovery.decide.boot import put_before
 from recovery.decide.drill import is_to_be_watched
+from recovery.decide.room import short_device
 from recovery.decide.selector import selects
 from recovery.decide.situation import Situation
 from recovery.model import (
@@ -343,8 +344,8 @@ def of_a_silent_device(fault: Fault, reading: Reading) -> bool:
     """Whether ``fault`` is of one device of which nothing is said, though something is of others like it. A
     process that has seen that one knows it for unknown; to another the good word of the others is not its."""
     there = reading.devices.get((fault.type, fault.reason), frozenset())
-    if not fault.device or ", " in fault.device or fault.device in there:
-        return False
+    if not fault.device or ", " in fault.device or fault.device in {*there, *map(short_device, there)}:
+        return False  # on a record of many faults its name is cut
     kind = fault.device.partition("=")[0]
     return any(device.partition("=")[0] == kind for device in there)
 

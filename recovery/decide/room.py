@@ -33,7 +33,12 @@ def kept(faults: Iterable[Fault]) -> tuple[Fault, ...]:
 
 
 def with_short_message(f: Fault) -> Fault:
-    return replace(f, message=shortened(f.message, SHORT_MESSAGE), device=shortened(f.device, SHORT_DEVICE))
+    return replace(f, message=shortened(f.message, SHORT_MESSAGE), device=short_device(f.device))
+
+
+def short_device(name: str) -> str:
+    """A device as a record of many faults names it."""
+    return shortened(name, SHORT_DEVICE)
 
 
 def _size(faults: tuple[Fault, ...]) -> int:

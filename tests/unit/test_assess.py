@@ -10,6 +10,7 @@ import pytest
 
 from recovery.config.policy_file import load_builtin
 from recovery.decide.diagnosis import NOTIFY, Diagnosis, cleared, diagnose, live, unreadable
+from recovery.decide.room import kept
 from recovery.decide.situation import Situation
 from recovery.model import Phase, Policy, Problem, ProviderFacts, Reading, Step
 from tests.builders.faults import DMA, HANG, HBM, edge, fault, problem, reading, silent
@@ -276,6 +277,20 @@ def test_silence_is_cleared_by_speech() -> None:
 
 def found_live(s: Situation) -> tuple[Diagnosis, ...]:
     return live(s, diagnose(s))
+
+
+def test_a_good_word_counts_for_a_device_whose_name_a_record_of_many_faults_has_cut() -> None:
+    port, other = (f"cluster=training-east-1,device=mlx5_{i},port=1" for i in range(2))
+    many = kept(fault(f"{DMA}_{i}", device=port, message="x" * 250) for i in range(20))
+    assert many[0].device == "cluster=training-east-1,device=mlx5_0"
+    back = {(f.type, f.reason) for f in many}
+
+    def over(*there: str) -> bool:
+        heard = reading(cleared=frozenset(back), devices=dict.fromkeys(back, frozenset(there)))
+        return cleared(many[0], situation(readings=(heard,)))
+
+    assert over(port, other)
+    assert not over(other)
 
 
 def test_a_fault_is_live_while_a_source_states_it_freshly() -> None:
