@@ -260,7 +260,7 @@ def _accuses_nobody(type: str, reason: str) -> str:
     if said.endswith("_NONE"):
         return "NVSentinel recommends no action for it."
     if said == "_CUT":
-        return "NVSentinel's message was cut, and recommends no action as far as it goes."
+        return "NVSentinel's message was cut, and accuses no machine as far as it goes."
     if said.endswith(OF_A_MACHINE):
         return ""
     if type in LOST_ITS_ENGINE:

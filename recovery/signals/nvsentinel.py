@@ -7,9 +7,9 @@ check found (https://github.com/NVIDIA/NVSentinel, pull requests 664 and 1270, i
 
 Its documentation shows another form, ``[119] text - RecommendedAction: COMPONENT_RESET``. Both are read. A
 message is cut after 1 KiB (pull request 485); what is left without its action is stated under the condition's
-own reason. Where nothing is recommended for all that is before it, it may well be more of the same: what one
-application did on eight GPUs fills a message. What is cut is the last entry (pull request 1304): if it begins
-with another code, it is not the same.
+own reason. Where all that is before it accuses no machine, it may well be more of the same: what one
+application did on eight GPUs fills a message, and so does a link that broke elsewhere. What is cut is the
+last entry (pull request 1304): if it begins with another code, it is not the same.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from recovery.catalog import lookup
 from recovery.model import Condition
 from recovery.signals.own_node import devices
 
 LONGEST = 16 * 1024
 MOST = 10
-"""The most faults that one condition states; those for which nothing is recommended are left out first."""
+"""The most faults that one condition states; those that accuse no machine are left out first."""
 NOTHING = "_NONE"
-"""How the reason of such a fault ends."""
+"""How the reason of one ends for which nothing is recommended."""
 CUT = "_CUT"
-"""How that of the rest of a message ends that recommends nothing as far as it goes; with the code before it,
-where that is another one than those."""
+"""How the reason of the rest of a message ends that accuses no machine as far as it goes; before that stands
+its code, where it is another one."""
 _ACTION = re.compile(r"(?:Recommended Action=|- RecommendedAction: ?)([A-Z_]{1,40})(?:;|$)")
 _CODES = re.compile(r"(?:ErrorCode:\S{1,64}(?:\s+|$))+|\[[^\]]{1,200}\]")
 _CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -49,24 +50,31 @@ def found(c: Condition) -> tuple[Found, ...]:
     if c.reason != f"{c.type}IsNotHealthy":
         return ()
     about: dict[str, tuple[str, list[str]]] = {}
-    for reason, said in _entries(c.reason, c.message[:LONGEST]):
+    for reason, said in _entries(c.type, c.reason, c.message[:LONGEST]):
         about.setdefault(reason, (said, []))[1].append(_device(said))
-    first = sorted(about.items(), key=lambda each: each[0].endswith(NOTHING))[:MOST]
-    return tuple(Found(reason, said, devices(of)) for reason, (said, of) in first)
+    last = {reason: (_accuses_nobody(c.type, reason), reason.endswith(NOTHING)) for reason in about}
+    first = sorted(about, key=lambda reason: last[reason])[:MOST]
+    return tuple(Found(reason, about[reason][0], devices(about[reason][1])) for reason in first)
 
 
-def _entries(base: str, message: str) -> Iterator[tuple[str, str]]:
+def _accuses_nobody(type: str, reason: str) -> bool:
+    row = lookup(type, reason)
+    return row is not None and not row.this_node
+
+
+def _entries(type: str, base: str, message: str) -> Iterator[tuple[str, str]]:
     """(reason, words) of each. The rest of a message that was cut has no action."""
-    end, asks, known = 0, set[bool](), set[str]()
+    end, reasons, known = 0, set[str](), set[str]()
     for action in _ACTION.finditer(message):
         said, end = message[end : action.start()].strip(), action.end()
-        asks.add(action[1] != NOTHING[1:])
         codes = _codes(said)
         known |= set(codes)
         for code in codes or [""]:
-            yield "_".join(filter(None, (base, code, action[1]))), said
+            reason = "_".join(filter(None, (base, code, action[1])))
+            reasons.add(reason)
+            yield reason, said
     rest = message[end:].strip()
-    if rest and asks != {False}:
+    if rest and not (reasons and all(_accuses_nobody(type, reason) for reason in reasons)):
         yield base, rest
     elif rest:
         whole = rest.rpartition(" ")[0]  # a code at its very end may be cut

@@ -234,3 +234,23 @@ def test_imex_is_only_told_where_its_entry_is_cut() -> None:
     row = lookup("GpuNvlinkWatch", "GpuNvlinkWatchIsNotHealthy_DCGM_FR_IMEX_UNHEALTHY_CUT")
     assert row is not None
     assert not row.this_node
+
+
+CRASH = GSP.replace("119", "45").replace("COMPONENT_RESET", "CONTACT_SUPPORT")
+IMEX = MEMORY.replace("DCGM_FR_XID_ERROR", "DCGM_FR_IMEX_UNHEALTHY").replace("NONE", "CONTACT_SUPPORT")
+
+
+@pytest.mark.parametrize(
+    ("type", "entry"), [(TYPE, CRASH), ("GpuNvlinkWatch", IMEX)], ids=["another's XID", "IMEX"]
+)
+def test_what_is_cut_after_what_accuses_no_machine_is_only_told(type: str, entry: str) -> None:
+    said = found(bad(cut_after_a_kibibyte(*[entry] * 8), type))
+    rows = [lookup(type, x.reason) for x in said]
+    assert [row is not None and row.this_node for row in rows] == [False, False]
+    lost = GSP.replace("119", "79", 1)[:100] + "...;"
+    assert any(x.reason.endswith("_79_CUT") for x in found(bad(entry * 4 + lost, type)))
+
+
+def test_what_accuses_the_machine_is_not_left_out_for_what_accuses_none() -> None:
+    others = "".join(CRASH.replace("45", f"145.{n}h", 1) for n in range(MOST))
+    assert found(bad(others + GSP))[0].reason == f"{BASE}_119_COMPONENT_RESET"
