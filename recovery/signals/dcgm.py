@@ -117,8 +117,8 @@ class _Look:
         self.cleared: set[Pair] = set()
         self.of: dict[str, list[Series]] = defaultdict(list)
         for one in page.series:
-            if one.name not in page.broken and not blank(one.value):
-                self.of[one.name].append(one)
+            if one.name not in page.broken:
+                self.of[one.name] += [] if blank(one.value) else [one]
         self.gpus = {family: frozenset(map(_gpu, found)) for family, found in self.of.items()}
         self.there = frozenset[str]().union(*self.gpus.values())
         without = self.there - self.gpus.get(LAST_XID, frozenset()) - state.gpus.get(LAST_XID, frozenset())
@@ -221,9 +221,11 @@ class _Look:
         had, so it counts once.
 
         Some exporters have no line for a GPU before its first XID. So what a GPU shows that was on a page
-        before, by whatever line, has happened since.
+        before, by whatever line, has happened since. But not where the family is new, and shows GPUs that had
+        none: it was switched on, and its engine may remember what happened long before.
         """
-        known = frozenset[str]().union(*self.state.gpus.values())
+        new = family not in self.state.gpus and any(one.value == 0 for one in self.of[family])
+        known = frozenset[str]() if new else frozenset[str]().union(*self.state.gpus.values())
         counted = self.gpus.get(XIDS, frozenset()) if family == LAST_XID else frozenset[str]()
         for (gpu, code), (count, one) in shown.items():
             before = self._before((family, gpu, code), count)

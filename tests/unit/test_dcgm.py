@@ -367,6 +367,18 @@ def test_a_count_is_news_where_the_exporter_has_no_line_for_a_gpu_before_its_fir
     assert stated(pages(none, had)[1]) == [("GpuXid", "GpuXid79")]
 
 
+@pytest.mark.parametrize("family", [LAST_XID, XIDS])
+def test_what_a_metric_shows_once_it_is_switched_on_is_the_past(family: str) -> None:
+    had = dcgm_page(xids={5: 79}, counted={(5, 79): 1})
+    once, twice = dcgm_page(xids={5: 48}), dcgm_page(counted={(5, 79): 1, (5, 48): 1})
+    off = dcgm_page(without=[LAST_XID, XIDS])
+    on = only_of(only_of(had, LAST_XID, *range(8 * (family == LAST_XID))), XIDS, *range(8 * (family == XIDS)))
+    state, reading = pages(off, on, on)
+    assert stated(reading) == []
+    after = once if family == LAST_XID else twice
+    assert stated(pages(after, state=state)[1]) == [("GpuXid", "GpuXid48")]
+
+
 def test_a_blank_is_no_xid_and_the_one_after_it_is_news() -> None:
     blank = dcgm_page().replace(b'err_msg="No Error"} 0\n', b'err_msg="No Error"} 2147483632\n')
     assert stated(pages(blank, dcgm_page(xids={5: 79}))[1]) == [("GpuXid", "GpuXid79")]
