@@ -76,7 +76,8 @@ class State:
     ``last``: the last value of each series that counts by its changes. ``gpus``: those that each family has
     shown. ``bare``: whether the exporter has no line for the last XID of a GPU that has had none.
     ``watches``: those that each GPU has shown. ``held``: the faults. ``edges``: what was only counted.
-    ``since``: since when each GPU's action, and each good watch, is what it is. ``actions``: the action of
+    ``since``: since when each GPU's action, and each good watch, is what it is, or its line for the last XID
+    is gone. ``actions``: the action of
     each GPU that has stayed. ``named``: the devices of each fault. ``unknown_since``: see ``Reading``.
     """
 
@@ -215,6 +216,16 @@ class _Look:
     def _last_xids(self) -> None:
         shown = {(_gpu(one), f"{one.value:g}"): (1.0, one) for one in self.of[LAST_XID] if one.value}
         self._xids(LAST_XID, shown)
+        for gpu in {key[1] for key in self.last if key[0] == LAST_XID}:
+            if not self.bare or gpu in self.gpus.get(LAST_XID, ()) or gpu not in self.there:
+                self.since.pop((LAST_XID, gpu), None)
+            elif self.at - self.since.setdefault((LAST_XID, gpu), self.at) >= STAYS:
+                self._forget(LAST_XID, gpu)  # as the exporter has: the same XID is another one then
+
+    def _forget(self, family: str, gpu: str) -> None:
+        for key in [key for key in self.last if key[:2] == (family, gpu)]:
+            del self.last[key]
+        self.since.pop((family, gpu), None)
 
     def _xids(self, family: str, shown: Mapping[tuple[str, str], tuple[float, Series]]) -> None:
         """By GPU and XID: how often, and a line that says so. All parts of a GPU (MIG) may show what it has

@@ -362,6 +362,16 @@ def test_an_exporter_without_a_line_for_what_had_no_xid_may_forget_one_and_misse
     assert "GpuXid" in pages(dcgm_page(), none)[1].unknown, "an exporter that has always shown all of them"
 
 
+@pytest.mark.parametrize(("gone_for", "found"), [(1, []), (5, [("GpuXid", "GpuXid79")])])
+def test_an_xid_that_such_an_exporter_has_forgotten_for_a_minute_is_news_when_it_is_back(
+    gone_for: int, found: list[tuple[str, str]]
+) -> None:
+    had, none = only_of(dcgm_page(xids={5: 79}), LAST_XID, 5), only_of(dcgm_page(), LAST_XID)
+    state, reading = pages(had, *[none] * gone_for, had)
+    assert stated(reading) == found
+    assert not [key for key in state.since if key[0] == LAST_XID]
+
+
 def test_a_count_is_news_where_the_exporter_has_no_line_for_a_gpu_before_its_first_xid() -> None:
     none, had = dcgm_page(), only_of(dcgm_page(counted={(5, 79): 1}), XIDS, 5)
     assert stated(pages(none, had)[1]) == [("GpuXid", "GpuXid79")]
