@@ -255,6 +255,16 @@ def test_a_lease_that_the_server_cannot_read_hides_no_other_kubelets_silence() -
     assert list(records(s)) == ["node-2"]
 
 
+def test_nor_do_as_many_as_end_a_round() -> None:
+    s, kubelets = fleet(writes=False, count=5)
+    minutes(s, kubelets, 2)
+    kubelets.mute.add("node-4")
+    odd = {f"{NODE_LEASES}/node-{n}" for n in range(kubelet_leases.MOST_REFUSED)}
+    s.api.fail_next(lambda a: a.path in odd, refused(500, "InternalError", "cannot be decrypted"), times=9999)
+    minutes(s, kubelets, 12)
+    assert list(records(s)) == ["node-4"]
+
+
 def test_of_more_than_are_looked_at_in_a_round_each_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kubelet_leases, "MOST", 2)
     s, kubelets = fleet(policy("{type: Ready}", "{do: notify}"), count=9)

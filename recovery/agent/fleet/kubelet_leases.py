@@ -39,7 +39,8 @@ KNOWN_FOR = 300.0
 MOST = 100
 """Leases that are read in one round."""
 MOST_REFUSED = 3
-"""So many that cannot be read, one by one, end a round: it is not about these Leases then."""
+"""So many that cannot be read, one by one, end a round: it may not be about these Leases. The next round
+begins with others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class KubeletLeases:
         self._leases: dict[str, _Lease] = {}
         self._lock = threading.Lock()
         self._refused: list[str] = []
+        self._unreadable: set[str] = set()
 
     # ------------------------------------------------------------ any thread
 
@@ -118,11 +120,14 @@ class KubeletLeases:
         with self._lock:
             for name in self._leases.keys() - quiet.keys():
                 del self._leases[name]
+        self._unreadable &= quiet.keys()
         refused: list[str] = []
         for node in sorted(filter(self._is_due, quiet.values()), key=self._turn)[:MOST]:
             try:
                 self._look(node)
+                self._unreadable.discard(node.name)
             except ApiError as error:  # one that the server cannot read hides no other
+                self._unreadable.add(node.name)
                 refused.append(str(error))
                 if len(refused) == MOST_REFUSED:
                     break
@@ -137,10 +142,12 @@ class KubeletLeases:
         with self._lock:
             self._leases.clear()
 
-    def _turn(self, node: NodeView) -> tuple[bool, float]:
-        """First those that were looked at a moment ago: of many, none would be seen often enough else."""
+    def _turn(self, node: NodeView) -> tuple[bool, bool, float]:
+        """First those that were looked at a moment ago: of many, none would be seen often enough else. Of
+        the others those last that could not be read."""
         lease, age = self._of(node), self._age(node)
-        return lease is None or lease.stays or age > MOST_APART, -age
+        late = lease is None or lease.stays or age > MOST_APART
+        return late, node.name in self._unreadable, -age
 
     def _is_due(self, node: NodeView) -> bool:
         lease = self._of(node)
