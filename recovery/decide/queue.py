@@ -32,6 +32,7 @@ from recovery.decide.diagnosis import (
     SIGNAL_UNKNOWN,
     Diagnosis,
     as_treated,
+    diagnosed,
     matches,
     name,
     read_no_more,
@@ -52,7 +53,7 @@ from recovery.decide.situation import Situation
 from recovery.decide.tried import BY_KEY, ended, held_together, over
 from recovery.decide.windows import next_opening, open_since, windows_of
 from recovery.decide.witness import both, unconfirmed
-from recovery.model import GroupStart, Record, Rung, Slot, Start, Step
+from recovery.model import GroupStart, Kind, Record, Rung, Slot, Start, Step
 from recovery.quick import replace
 from recovery.units import span
 
@@ -222,7 +223,7 @@ def _by_another_policy(s: Situation, a: Assessment, r: Record) -> Decision | Non
     resumes is not to see the old remedy on all nodes that waited."""
     if r.rung or r.progress.acted or s.provider is None:
         return None
-    there = [d for d in a.found if not has_ended(d.fault, s)]
+    there = [_not_by_less(d, s) for d in a.found if not has_ended(d.fault, s)]
     if not there or any(d.rule_name == r.rule and remedy_left(d, r) == r.ladder for d in there):
         return None
     d = min(there, key=lambda d: (not d.treat, s.now < d.due, may_be_gone(s, (d.fault,)), d.rank, d.due))
@@ -251,6 +252,17 @@ def _labels_lost(s: Situation, r: Record, there: list[Diagnosis]) -> str:
         return ""
     labels = ",".join(f"{key}={value}" for key, value in rule.match.node_labels.items())
     return f"rule {rule.name}, by which it waits, is for nodes with {labels}"
+
+
+def _not_by_less(d: Diagnosis, s: Situation) -> Diagnosis:
+    """``d``; but what was counted goes on by the rule that it met, where by now it meets a later one alone.
+
+    The count sinks while it waits, and no policy was changed.
+    """
+    if d.fault.kind is not Kind.EDGE:
+        return d
+    met = diagnosed(d.fault, s)
+    return d if d.treat and d.rank < met.rank else replace(met, since=d.since)
 
 
 def _not_in_queue(s: Situation, a: Assessment, r: Record) -> Decision | None:

@@ -187,6 +187,38 @@ def test_what_a_person_has_released_counts_for_no_rule() -> None:
     assert calls(s) == REBOOTED
 
 
+def test_what_waits_for_its_reboot_is_not_only_told_of_because_fewer_are_counted_by_then() -> None:
+    s = cast(ESCALATES, agents=0)
+    s.pages["node-0"].body = ooms(0)
+    s.agent("node-0")
+    s.run(5)
+    pause(s)
+    killed(s, 0, times=6)
+    s.run(3700, step=5)
+    killed(s, 6, times=3)  # as often as the rule says that only tells, and not as the other one
+    assert (phase(s), the_record(s).rule) == (Phase.WAITING, "often")
+    resume(s)
+    s.run(30)
+    assert calls(s) == REBOOTED
+
+
+def test_what_waits_by_a_later_rule_goes_by_the_first_one_that_it_meets() -> None:
+    s = cast(ESCALATES.replace(b"notify", b"cordon"), agents=0)
+    s.pages["node-0"].body = ooms(0)
+    s.agent("node-0")
+    s.run(5)
+    pause(s)
+    killed(s, 0)
+    assert (phase(s), the_record(s).rule) == (Phase.WAITING, "some")
+    killed(s, 3)
+    assert (phase(s), the_record(s).rule) == (Phase.WAITING, "often")
+    s.run(3700, step=5)
+    killed(s, 6)
+    resume(s)
+    s.run(30)
+    assert calls(s) == REBOOTED
+
+
 BESIDE = f"""{HEAD}sources: [npd]
 limits: {{cooldown: 0s}}
 rules:
