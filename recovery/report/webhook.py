@@ -42,6 +42,8 @@ LONGEST_PAUSE = 30.0
 STANDS = timedelta(minutes=10)
 """What is repeated more often than this is one and the same: an Event on a hand-over comes each minute."""
 AGAIN = timedelta(hours=24)
+NOT_TAKEN, LONGEST, MOST_DOUBLED = timedelta(seconds=30), timedelta(minutes=15), 6
+"""After how long it is told again what its receiver did not take: it doubles, so often at most."""
 MOST_REMEMBERED = 10_000
 TURNS = frozenset(
     {
@@ -82,6 +84,7 @@ class Webhook:
         self._sleep = sleep
         self._monotonic = monotonic
         self._told: dict[tuple[str, str, str], tuple[datetime, datetime]] = {}
+        self._not_taken: dict[tuple[str, str, str], int] = {}
         self._lock = threading.Lock()
         self._failing = False
         self._next = 0.0
@@ -101,7 +104,9 @@ class Webhook:
     def _is_new(self, n: Notice) -> bool:
         key = _told_as(n)
         told, seen = self._told.pop(key, (None, None))
-        new = told is None or seen is None or n.at - seen >= STANDS or n.at - told >= AGAIN
+        times = self._not_taken.get(key, 0)
+        again = min(NOT_TAKEN * 2 ** (times - 1), LONGEST) if times else AGAIN
+        new = told is None or seen is None or n.at - seen >= STANDS or n.at - told >= again
         self._told[key] = (n.at if new or told is None else told, n.at)
         if len(self._told) > MOST_REMEMBERED:
             self._told.pop(next(iter(self._told)))
@@ -111,14 +116,19 @@ class Webhook:
 
     def tell(self, notices: Sequence[Notice]) -> None:
         """Send one message, in a few tries. Raises ``Retry`` or ``Refused`` when none of them succeeded: then
-        it is new when its Event is repeated, as that of a hand-over is each minute (law 6)."""
+        it is new when its Event is repeated, as that of a hand-over is each minute (law 6), and ever more
+        seldom: a receiver that answers too late has taken it each time."""
+        keys = {_told_as(n) for n in notices}
         try:
             self._send(notices)
         except BaseException:
             with self._lock:
-                for n in notices:
-                    self._told.pop(_told_as(n), None)
+                times = {key: min(self._not_taken.get(key, 0) + 1, MOST_DOUBLED) for key in keys}
+                self._not_taken = {k: x for k, x in self._not_taken.items() if k in self._told} | times
             raise
+        with self._lock:
+            for key in keys:
+                self._not_taken.pop(key, None)
 
     def _send(self, notices: Sequence[Notice]) -> None:
         body = json.dumps(

@@ -83,6 +83,18 @@ def test_a_hand_over_that_the_receiver_did_not_take_is_told_when_its_event_is_re
     assert reasons(receiver)[before:] == ["HandedOver"]
 
 
+def test_a_receiver_that_takes_a_hand_over_and_answers_too_late_is_not_told_each_minute_for_ever(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s = telling(receiver, policy_file("{do: cordon}"))
+    monkeypatch.setattr(receiver, "respond", lambda *_: (504, b"late"))
+    s.fault("node-0")
+    s.run(60, step=1)
+    before = len(receiver.told)
+    s.run(2 * 3600, step=10)
+    assert 8 <= reasons(receiver)[before:].count("HandedOver") <= 14
+
+
 def test_a_hand_over_that_the_agent_has_told_is_not_told_by_the_concluder_as_well(receiver: Receiver) -> None:
     s = telling(receiver, policy_file("{do: cordon}"))
     s.tellers = (receiver.webhook(events=DEFAULT_EVENTS),)  # of another process
