@@ -102,9 +102,9 @@ def test_nothing_to_say_is_no_request(monitor: CloudWatchMonitor, proxy: Countin
 
 
 @pytest.mark.slow
-def test_many_metrics_go_in_requests_of_a_thousand(
-    monitor: CloudWatchMonitor, proxy: CountingProxy, namespace: str
-) -> None:
+def test_many_metrics_go_in_requests_of_a_thousand(proxy: CountingProxy, namespace: str) -> None:
+    patient = AwsSession(SystemClock(), Limits(connect=5.0, read=60.0, attempts=1))  # moto takes its time
+    monitor = CloudWatchMonitor(patient, SystemClock(), namespace, "us-west-2")
     monitor.publish([metric(f"Reason{n}") for n in range(1001)])
     assert proxy.count(PUT) == 2
 
