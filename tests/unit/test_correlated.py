@@ -84,7 +84,7 @@ def test_what_is_less_likely_than_any_number_says_is_told_so() -> None:
     [
         *("nvidia.com/gpu.count", "nvidia.com/mig-1g.5gb.count", "beta.amd.com/gpu.device-id.74b5"),
         *("metricsexporter.amd.com.gpu.0.state", "dgxc.nvidia.com/nvsentinel-state"),
-        *LABELS,
+        *sorted(LABELS),
     ],
 )
 def test_what_a_fault_changes_on_a_node_is_no_cause_of_it(label: str) -> None:
