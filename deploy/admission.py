@@ -507,6 +507,17 @@ NODES = Policy(
     (MY_NODE, *TAINTS_NAMED),
 )
 
+CONCLUDES = (
+    '(request.operation == "CREATE" && object.status.phase == "lost")\n'
+    '|| (request.operation == "UPDATE"\n'
+    "&& oldObject.status.phase in variables.conclusions\n"
+    "&& object.status.phase in variables.conclusions[oldObject.status.phase])\n"
+    '|| (request.operation == "UPDATE" && object.status.phase == "released" && variables.asked\n'
+    "&& oldObject.status.phase in variables.conclusions)\n"
+    f"|| ({LEFT})"
+)
+"""What a token may make of a record that is not its node's own."""
+
 RECORDS = Policy(
     "node-recovery-records",
     (("noderecovery.dev", "noderecoveries", "CREATE, UPDATE, DELETE"),),
@@ -519,13 +530,7 @@ RECORDS = Policy(
         Check(
             'request.operation == "DELETE"\n'
             '|| (variables.mine != "" && object.metadata.name == variables.mine)\n'
-            '|| (request.operation == "CREATE" && object.status.phase == "lost")\n'
-            '|| (request.operation == "UPDATE"\n'
-            "&& oldObject.status.phase in variables.conclusions\n"
-            "&& object.status.phase in variables.conclusions[oldObject.status.phase])\n"
-            '|| (request.operation == "UPDATE" && object.status.phase == "released" && variables.asked\n'
-            "&& oldObject.status.phase in variables.conclusions)\n"
-            f"|| ({LEFT})",
+            f"|| {CONCLUDES}",
             '"an agent may only conclude the record of another node, to proved or handed over, or released'
             f" where a person asked for it; {ON_MINE}",
         ),
@@ -716,16 +721,6 @@ EVICTIONS = Policy(
 
 # ---------------------------------------------------------------- the concluder
 
-CONCLUDES = (
-    'request.operation == "DELETE"\n'
-    '|| (request.operation == "CREATE" && object.status.phase == "lost")\n'
-    '|| (request.operation == "UPDATE"\n'
-    "&& oldObject.status.phase in variables.conclusions\n"
-    "&& object.status.phase in variables.conclusions[oldObject.status.phase])\n"
-    '|| (request.operation == "UPDATE" && object.status.phase == "released" && variables.asked\n'
-    "&& oldObject.status.phase in variables.conclusions)\n"
-    f"|| ({LEFT})"
-)
 REMOVES = Check(
     f'request.operation != "DELETE"\n|| ({CLOSED})',
     "the concluder deletes no record but a closed one that is in nobody's hands and names no marks",
@@ -737,7 +732,7 @@ CONCLUDER_RECORDS = Policy(
     (
         REMOVES,
         Check(
-            CONCLUDES,
+            f'request.operation == "DELETE"\n|| {CONCLUDES}',
             "the concluder may only conclude a record, to proved or handed over, or released where a person"
             " asked for it",
         ),

@@ -283,7 +283,7 @@ def may_succeed(instance: str, group: Group, activities: Sequence[Activity]) -> 
     newest line about a member has to be its launch, and without the history nobody may.
     """
     launched = _launched_at([m.id for m in group.members if _is_new(m.id, activities)], activities)
-    starting = {m.id for m in group.members if m.lifecycle.startswith("Pending") and m.id in launched}
+    starting = {m.id for m in group.members if m.starting and m.id in launched}
     ended = termination_of(instance, activities)
     if ended is None or ended.start == _LONG_AGO:
         return frozenset(starting)

@@ -168,7 +168,7 @@ def _in_its_place(
         has_all = f"{gone}, and group {group.name} has the {group.desired} that it wants"
         return Running(f"{has_all}: whether one of them took its place is not known")
     known = reference.data.get(KEY)
-    soon = any(m.lifecycle.startswith("Pending") and not has(known, m.id) for m in group.members)
+    soon = any(m.starting and not has(known, m.id) for m in group.members)
     return Running(f"{gone}, and group {group.name} has no new instance in service yet", soon)
 
 

@@ -96,7 +96,7 @@ def _launches_nothing_for_it(session: AwsSession, machine: Machine, where: str, 
     group = lookup.group(session, machine, name, where)
     if group is None or not group.launches_first:
         return
-    pending = [m.id for m in group.members if m.lifecycle.startswith("Pending")]
+    pending = [m.id for m in group.members if m.starting]
     if pending:
         raise Retry(
             f"group {name} launches {', '.join(pending)} first, and may end {machine} once that serves",

@@ -69,10 +69,10 @@ def not_treated(p: Problem, s: Situation) -> Problem:
     """``not_dealt_with``, and what a person was only told of, and has not released: it counts on for a rule
     that does more. Else that rule would never be met where another one reports sooner."""
     known = tuple(_of_this_boot(p, s))
-    if not any(_only_told(f) for f in known):
-        return _after(p, (f.counter for f in known))
-    begun = min(f.since for f in known if _only_told(f))
-    treated = _after(p, (f.counter for f in known if not _only_told(f)))
+    told = [f.since for f in known if _only_told(f)]
+    if not told:
+        return not_dealt_with(p, s)
+    treated, begun = _after(p, (f.counter for f in known if not _only_told(f))), min(told)
     return replace(treated, times=tuple(at for at in treated.times if at >= begun))
 
 

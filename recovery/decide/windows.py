@@ -7,7 +7,7 @@ hour that clocks skip is no part of it, and one that they show twice does not op
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -43,23 +43,24 @@ def blocked(s: Situation) -> str | None:
 
 def stopped_outside(s: Situation) -> str | None:
     """``outside``, for a recovery that is under way: where the policy says that it stops."""
-    return outside(s) if _stops(s) else None
+    return _stopped(s, outside)
 
 
 def stopped_by_blocker(s: Situation) -> str | None:
     """``blocked``, for a recovery that is under way: where the policy says that it stops."""
-    return blocked(s) if _stops(s) else None
+    return _stopped(s, blocked)
 
 
-def _stops(s: Situation) -> bool:
-    """Whether what is under way stops. An urgent fault that came meanwhile waits for nothing, where the step
-    is one that its own rule calls for. The ladder stays as it is: no other step is taken for it."""
-    if s.policy.limits.under_way is not UnderWay.STOP:
-        return False
+def _stopped(s: Situation, asked: Callable[[Situation], str | None]) -> str | None:
+    """What ``asked`` says. But an urgent fault that came meanwhile waits for nothing, where the step is one
+    that its own rule calls for. The ladder stays as it is: no other step is taken for it."""
+    if s.policy.limits.under_way is not UnderWay.STOP or not (why := asked(s)):
+        return None
     step = s.record.step if s.record is not None else None
-    return step is None or not any(
-        _is_urgent(d, s) and not not_by_its_own_rule(d, step.do) for d in diagnose(s)
-    )
+    if step is None:
+        return why
+    goes_on = any(_is_urgent(d, s) and not not_by_its_own_rule(d, step.do) for d in diagnose(s))
+    return None if goes_on else why
 
 
 def _is_urgent(d: Diagnosis, s: Situation) -> bool:

@@ -77,8 +77,8 @@ class State:
     shown. ``bare``: whether the exporter has no line for the last XID of a GPU that has had none.
     ``watches``: those that each GPU has shown. ``held``: the faults. ``edges``: what was only counted.
     ``since``: since when each GPU's action, and each good watch, is what it is, or its line for the last XID
-    is gone. ``actions``: the action of
-    each GPU that has stayed. ``named``: the devices of each fault. ``unknown_since``: see ``Reading``.
+    is gone. ``actions``: the action of each GPU that has stayed. ``named``: the devices of each fault.
+    ``unknown_since``: see ``Reading``.
     """
 
     boot_id: str = ""

@@ -114,7 +114,11 @@ class Leader:
     def _give_way(self) -> None:
         """Nothing is done for any node while this replica leads: another may see what it does not."""
         if self._lease.mine:
-            log.warning("this replica does not see the Nodes: it gives the Lease %s away", LEASE)
+            log.warning(
+                "this replica does not see the Nodes: it gives the Lease %s to another that does, "
+                "and stands again once it sees them",
+                LEASE,
+            )
             self.resign()
 
     def still_leads(self) -> bool:
