@@ -398,7 +398,9 @@ def _plugins_digest(key: Key, s: Situation) -> str:
 def as_counted_now(s: Situation, r: Record) -> Record:
     """``r`` with its faults as often as they are stated by now. The kernel repeats its line while a person
     has the node: remembered with the count of the first time, the release would be undone at once."""
-    return replace(r, faults=tuple(_counted_now(f, s, r) for f in r.faults))
+    if r.phase.open:
+        return replace(r, faults=tuple(_counted_now(f, s, r) for f in r.faults))
+    return _closed_as_counted(s, r, None)
 
 
 def as_released(s: Situation, r: Record) -> Record:
@@ -409,13 +411,19 @@ def as_released(s: Situation, r: Record) -> Record:
     if r.phase is not Phase.RELEASED:
         return r
     heard = r.release_heard or _heard(s, r)
-    about, until = (*closed_with(r), *r.faults), closed_at(s, r)
+    return replace(_closed_as_counted(s, r, closed_at(s, r)), release_heard=heard)
+
+
+def _closed_as_counted(s: Situation, r: Record, until: datetime | None) -> Record:
+    """``r``, which is closed, with what it was closed with as it was stated by ``until``: what it has no room
+    to name as well, and what is a digest by now."""
+    about = (*closed_with(r), *r.faults)
     known = tuple(
         _counted_now(f, s, r, until) if any(_same_words(f, g) for g in about) else f for f in r.acknowledged
     )
     named = tuple(_counted_now(f, s, r, until) for f in r.faults)
     more = _digested_anew(r.acknowledged_more, r.faults, named)
-    return replace(r, faults=named, acknowledged=known, acknowledged_more=more, release_heard=heard)
+    return replace(r, faults=named, acknowledged=known, acknowledged_more=more)
 
 
 def _heard(s: Situation, r: Record) -> bool:

@@ -364,6 +364,25 @@ def test_a_release_is_about_what_a_closed_record_keeps_as_a_digest_as_well() -> 
     assert judged(history) == []
 
 
+def test_a_release_that_waited_for_a_call_to_be_taken_back_is_about_all_that_was_stated_by_then() -> None:
+    """The kernel repeated its line while the call was taken back. The record's faults were counted anew, but
+    not what it remembered of them: the one that became a digest had the count of its first time."""
+    history = played(
+        Scene(shrinks=True, patient=True),
+        act(30, "fault", 0, DMA, ("itself",)),
+        act(50, "fault", 1, HBM, ("reboot",)),
+        act(200, "machine lost", 0),
+        act(240.6, "fault", 1, NC, ("reboot",)),
+        act(610, "fault", 1, DMA, ()),
+        act(700, "done late"),
+        act(840, "plugin fault", 1, ("reboot",)),
+        act(1640, "released", 1),
+        act(1730, "call", 1, "stopped after", 1),
+        seed=100470820612,
+    )
+    assert judged(history) == []
+
+
 def test_what_the_page_took_back_is_new_when_it_comes_again_though_a_condition_was_released() -> None:
     """The page had taken its fault back, the condition's good word was not confirmed yet. A reboot would have
     mended the fault that came then, but the page's word passed for a late one of the condition's."""
