@@ -243,7 +243,7 @@ def activity_of(data: Mapping[str, Any]) -> Activity:
 
 
 def termination_of(instance: str, activities: Sequence[Activity]) -> Activity | None:
-    """The newest termination of ``instance``; ``activities`` are newest first, as the API gives them."""
+    """The newest termination of ``instance``; ``activities`` are newest first, as ``lookup`` gives them."""
     begin = f"Terminating EC2 instance: {instance}"
     return next((a for a in activities if a.description.startswith(begin) and not a.failed), None)
 

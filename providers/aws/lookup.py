@@ -68,7 +68,11 @@ def group(session: AwsSession, machine: Machine, name: str, where: str = "") -> 
 
 
 def activities(session: AwsSession, name: str, where: str) -> tuple[Activity, ...]:
-    """The newest 50 scaling activities of the group ``name``, newest first."""
+    """The newest 50 scaling activities of the group ``name``, newest first.
+
+    AWS names those still in progress before all others (API reference, ``DescribeScalingActivities``): a
+    launch that a lifecycle hook holds would hide that newer ones have failed.
+    """
     answer = session.read(
         "autoscaling",
         "DescribeScalingActivities",
@@ -77,7 +81,8 @@ def activities(session: AwsSession, name: str, where: str) -> tuple[Activity, ..
         AutoScalingGroupName=name,
         MaxRecords=50,
     )
-    return tuple(activity_of(a) for a in answer.get("Activities") or ())
+    found = (activity_of(a) for a in answer.get("Activities") or ())
+    return tuple(sorted(found, key=lambda a: a.start, reverse=True))
 
 
 def ec2_state(session: AwsSession, machine: Machine, where: str) -> str:

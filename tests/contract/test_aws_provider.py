@@ -491,6 +491,15 @@ def test_a_group_that_found_no_capacity_says_when_and_that_a_machine_would_be_lo
     assert found.loses_one
 
 
+def test_a_launch_that_a_hook_holds_does_not_hide_that_newer_ones_have_failed(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    """AWS names what is still in progress first, whenever that began."""
+    held = _launching(world.sibling, "11:40:00").replace("Successful", "MidLifecycleAction")
+    world.proxy.answer(HISTORY, _history_xml(held, _failed()))
+    assert "could not launch at 11:57Z" in provider.preflight(machine, Step.REPLACE).cannot_launch
+
+
 def test_a_group_that_launches_first_loses_nothing_while_it_cannot(
     world: AwsWorld, provider: AwsProvider, machine: Machine
 ) -> None:
