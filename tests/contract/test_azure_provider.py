@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import itertools
 import json
 import os
@@ -16,14 +17,18 @@ from urllib.request import Request, urlopen
 from uuid import uuid4
 
 import pytest
+import requests
+import urllib3
 from recovery_testkit.arm import FakeArm
 from recovery_testkit.provider_kit import ActionKit, MembersKit
 from recovery_testkit.proxy import CountingProxy
+from requests.adapters import HTTPAdapter
 
-from providers.azure.identity import canonical
-from providers.azure.machines import Vm, named, scale_set, set_capacity
+from providers.azure.identity import canonical, route_of
+from providers.azure.machines import Vm, members, named, scale_set, set_capacity
 from providers.azure.options import options_of
-from providers.azure.session import LARGEST, PAGES, AzureSession, Limits
+from providers.azure.session import LARGEST, PAGES, AzureSession, Limits, is_at
+from providers.azure.settings import PUBLIC
 from providers.azure.vmss import AzureProvider, _set_of
 from recovery.clock import SystemClock
 from recovery.config.policy_file import check_for, parse_policy
@@ -1018,6 +1023,54 @@ def test_a_list_whose_pages_do_not_end_is_given_up(world: AzureWorld, provider: 
     world.arm.answer("GET */virtualMachines", json.dumps({"value": [], "nextLink": here}).encode())
     with pytest.raises(Retry, match=f"more than {PAGES} pages"):
         provider.preflight(machine, Step.REPLACE)
+
+
+def test_a_list_goes_on_where_azure_names_its_own_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it does after some fifty VMs. Every replacement in a larger scale set was refused for it."""
+    group = f"/subscriptions/{uuid4()}/resourceGroups/gpu"
+    path = f"{group}/providers/Microsoft.Compute/virtualMachineScaleSets/set/virtualMachines"
+    asked: list[tuple[str, str]] = []
+
+    def send(_: HTTPAdapter, request: requests.PreparedRequest, **__: Any) -> requests.Response:
+        number, url = len(asked), f"{request.url}"
+        asked.append((url, request.headers["Authorization"]))
+        body: dict[str, Any] = {"value": [{"id": f"{path}/{number}", "instanceId": f"{number}"}]}
+        if not number:
+            body["nextLink"] = f"{PUBLIC}:443{path}?api-version=2024-07-01&$skiptoken=Mzk4"
+        answer = requests.Response()
+        answer.status_code, answer.url, answer.request = 200, url, request
+        answer.headers["Content-Type"] = "application/json"
+        answer.raw = urllib3.HTTPResponse(io.BytesIO(json.dumps(body).encode()), preload_content=False)
+        return answer
+
+    monkeypatch.setattr(HTTPAdapter, "send", send)
+    monkeypatch.setattr(AzureSession, "token", lambda *_: "secret")
+    monkeypatch.setattr(AzureSession, "_identity", lambda _: object())
+    found = members(AzureSession(SystemClock(), {}), route_of(f"azure://{path}/0") or {})
+    assert [vm.name for vm in found] == ["0", "1"]
+    assert [token for _, token in asked] == ["Bearer secret"] * 2
+    assert asked[1][0].startswith(f"{PUBLIC}:443{path}?")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "url", "followed"),
+    [
+        (PUBLIC, f"{PUBLIC}/subscriptions/1", True),
+        (PUBLIC, f"{PUBLIC}:443/subscriptions/1", True),
+        (f"{PUBLIC}:443", f"{PUBLIC}/subscriptions/1", True),
+        (PUBLIC, "https://Management.Azure.com/subscriptions/1", True),
+        (PUBLIC, f"{PUBLIC}:8443/subscriptions/1", False),
+        (PUBLIC, f"{PUBLIC}:443@elsewhere.example/subscriptions/1", False),
+        (PUBLIC, f"{PUBLIC}.elsewhere.example/subscriptions/1", False),
+        (PUBLIC, "http://management.azure.com:443/subscriptions/1", False),
+        ("http://127.0.0.1:8080", "http://127.0.0.1:8080/subscriptions/1", True),
+        ("http://127.0.0.1:8080", "http://127.0.0.1/subscriptions/1", False),
+    ],
+)
+def test_the_token_goes_to_the_endpoint_by_whichever_name_and_nowhere_else(
+    endpoint: str, url: str, followed: bool
+) -> None:
+    assert is_at(url, endpoint) is followed
 
 
 @pytest.mark.parametrize("wrong", [{"capacity": None}, {"capacity": "3"}, {"scale_set": None}], ids=str)
