@@ -5,7 +5,7 @@ Source: DMTF's schema ComputerSystem.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,7 +31,7 @@ class Talk:
     def __init__(self, machine: Machine, bmc: Bmc, known: Credentials, limits: Limits, clock: Clock) -> None:
         self.machine, self.bmc = machine, bmc
         self.who = f"the BMC of {machine.route.get('node') or machine.id} at {bmc.host}"
-        self._known = known
+        self._known, self._limits, self._clock = known, limits, clock
         self.wire = Wire(self.who, bmc, known, limits, clock)
 
     def system(self, path: str = "") -> Any:
@@ -49,9 +49,24 @@ class Talk:
             raise Refused(
                 f"{self.who} has {len(paths)} systems: put the path of the right one into the inventory"
             )
-        for found in map(self._read, paths):
+        return self._mine(paths)
+
+    def _mine(self, paths: Sequence[str]) -> Any:
+        """The system that is the machine. Another one may give no answer: beside the host, the BMCs of GPU
+        servers have the board with the GPUs, which may be what is broken."""
+        begun, unread = self._clock.monotonic(), None
+        for path in paths:
+            try:
+                found = self._read(path)
+            except (Retry, Refused) as error:
+                unread = unread or error
+                if self._clock.monotonic() - begun > self._limits.look:
+                    break
+                continue
             if len(paths) == 1 or stated(found) == canonical(self.machine.id):
                 return found
+        if unread is not None:
+            raise unread
         raise Refused(f"{self.who} has {len(paths)} systems, and none of them is {self.machine.id}")
 
     def same(self, path: str = "") -> Any:

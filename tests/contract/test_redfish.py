@@ -303,6 +303,44 @@ def test_of_several_systems_the_one_with_the_machines_uuid_is_taken(
     assert provider.preflight(machine, Step.REBOOT).reference.data["system"] == PATH
 
 
+BOARD = "/redfish/v1/Systems/HGX_Baseboard_0"
+
+
+def with_a_board(world: RedfishWorld, *systems: str) -> None:
+    """The BMC of a GPU server: beside the host, it has the board with the GPUs."""
+    members = {"Members": [{"@odata.id": path} for path in systems], "Members@odata.count": len(systems)}
+    listed = json.dumps({"Id": "Systems", "Name": "Systems", **members}).encode()
+    world.proxy.answer("GET /redfish/v1/Systems", listed, "application/json", times=9)
+
+
+@pytest.mark.parametrize("status", [404, 500, 502, 503])
+def test_a_board_that_gives_no_answer_keeps_its_host_from_nothing(
+    world: RedfishWorld, provider: RedfishProvider, machine: Machine, status: int
+) -> None:
+    with_a_board(world, BOARD, PATH)
+    world.proxy.answer(f"GET {BOARD}", b"", status=status)
+    begun(provider, machine)
+    assert world.resets() == ["ForceRestart"]
+
+
+def test_a_board_that_is_silent_keeps_its_host_from_nothing(
+    world: RedfishWorld, provider: RedfishProvider, machine: Machine
+) -> None:
+    with_a_board(world, BOARD, PATH)
+    world.proxy.delay(f"GET {BOARD}", QUICK.read + 0.5)
+    begun(provider, machine)
+    assert world.resets() == ["ForceRestart"]
+
+
+def test_where_a_system_gives_no_answer_none_is_said_to_be_the_machine(
+    world: RedfishWorld, provider: RedfishProvider, machine: Machine
+) -> None:
+    with_a_board(world, PATH, f"/redfish/v1/Systems/{OTHER}")
+    world.proxy.answer(SYSTEM, b"", status=503)
+    with pytest.raises(Retry, match="did not answer usably"):
+        provider.preflight(machine, Step.REBOOT)
+
+
 def test_an_address_with_a_path_is_asked_for_nothing_else(
     world: RedfishWorld, provider: RedfishProvider, machine: Machine
 ) -> None:
