@@ -130,7 +130,12 @@ _CODES = {
 
 _GRACE = re.compile(r"age of the instance \((\d+) seconds\).{0,80}?grace period of (\d+) seconds", re.DOTALL)
 _MISSING = re.compile(r"not found|does not exist|no managed instance|not part of", re.IGNORECASE)
-_FORBIDDEN = re.compile(r"explicit deny(?: in an? [a-z -]{1,40}?(?:policy|boundary))?")
+_FORBIDDEN = re.compile(r"explicit deny(?: in an? [A-Za-z -]{1,40}?(?:policy|boundary))?")
+_BOUNDED = re.compile(
+    r"because no ((?:VPC endpoint|service control|resource control|session) policy|permissions boundary) "
+    "allows"
+)
+"""What has to allow a call besides the role's own policy."""
 _HANDSHAKE = ("CERTIFICATE_VERIFY_FAILED", "HANDSHAKE", "WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL")
 
 
@@ -260,10 +265,12 @@ def _denied(error: Exception, what: str) -> Refused:
     """Not permitted. What to do depends on whether a permission is missing or a policy denies it.
 
     The IAM user guide, "Troubleshoot access denied error messages": AWS says "because no identity-based
-    policy allows", or "with an explicit deny in" and which kind of policy that is.
+    policy allows", or which other kind does not, or "with an explicit deny in" and which kind that is.
     """
     if forbidden := _FORBIDDEN.search(message_of(error)):
         todo = f"there is an {forbidden[0]}, and no grant outweighs that"
+    elif bounded := _BOUNDED.search(message_of(error)):
+        todo = f"no {bounded[1]} allows it, and a grant to the agent's role does not change that"
     else:
         todo = "allow that to the agent's role, as iam/aws/policy.json does"
     return Refused(f"AWS denied {what}: {todo}; AWS says {_words(error)}")

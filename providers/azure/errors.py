@@ -23,6 +23,7 @@ BUSY_FOR = timedelta(seconds=30)
 MOST_PATIENCE = timedelta(minutes=10)
 """The longest Retry-After that is obeyed. After that the call is made again, and may be turned away again."""
 LOCKED = "DenyAssignmentAuthorizationFailed"
+DISALLOWED = "RequestDisallowedByPolicy"
 NOT_SEEN = "SubscriptionNotFound"
 """The code of a 404 that says nothing of what was asked for: Resource Manager knows no subscription of
 another cloud, or of another tenant than the token's."""
@@ -224,9 +225,12 @@ def _busy(error: Exception, what: str) -> Retry:
 
 
 def _denied(error: Exception, what: str) -> Refused:
-    """Not permitted: by a missing role, or by AKS, which locks its node resource group."""
+    """Not permitted: by a missing role, by AKS, which locks its node resource group, or by Azure Policy
+    ("Troubleshoot common errors"), which denies changes and deletions to whoever may make them."""
     if code_of(error) == LOCKED:
         todo = "a deny assignment forbids it, as AKS locks its node resource group: no role outweighs that"
+    elif code_of(error) == DISALLOWED:
+        todo = "an assignment of Azure Policy forbids it: no role outweighs that"
     else:
         todo = "give the agent's identity the role in iam/azure"
     return Refused(f"Azure denied {what}: {todo}; Azure says {words_of(error)}")

@@ -156,6 +156,22 @@ def test_a_denial_that_no_grant_outweighs_does_not_send_anybody_to_grant(
     assert "iam/aws" not in told
 
 
+@pytest.mark.parametrize("kind", ["VPC endpoint policy", "service control policy", "permissions boundary"])
+@pytest.mark.parametrize(
+    ("because", "told"),
+    [
+        ("because no {} allows the x:Y action", "no {} allows it, and a grant to the agent's role does not"),
+        ("with an explicit deny in a {}", "there is an explicit deny in a {}, and no grant outweighs that"),
+    ],
+)
+def test_what_another_policy_than_the_roles_forbids_sends_nobody_to_grant(
+    world: Denied, kind: str, because: str, told: str
+) -> None:
+    said = _told(world, "autoscaling:SetInstanceHealth", because.format(kind))
+    assert told.format(kind) in said
+    assert "iam/aws" not in said
+
+
 def test_a_denied_mark_changed_nothing(world: Denied) -> None:
     _told(world, "autoscaling:SetInstanceHealth", "because no identity-based policy allows it")
     assert world.aws.health(world.machine.id).upper() == "HEALTHY"

@@ -752,12 +752,20 @@ def test_the_compute_api_on_aks_is_allowed_by_name(world: AzureWorld) -> None:
     assert world.mutating_calls() == 1
 
 
-def test_a_locked_node_resource_group_is_named(world: AzureWorld) -> None:
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("DenyAssignmentAuthorizationFailed", "locks its node resource group: no role outweighs that"),
+        ("RequestDisallowedByPolicy", "an assignment of Azure Policy forbids it: no role outweighs that"),
+    ],
+)
+def test_what_no_role_allows_sends_nobody_to_grant_one(world: AzureWorld, code: str, told: str) -> None:
     provider, machine, _ = on_aks(world, AZURE_ALLOW="aks-compute")
     ready = provider.preflight(machine, Step.REBOOT)
-    world.arm.refuse(403, "DenyAssignmentAuthorizationFailed")
-    with pytest.raises(Refused, match="locks its node resource group"):
+    world.arm.refuse(403, code)
+    with pytest.raises(Refused, match=told) as refused:
         provider.start(machine, Step.REBOOT, TOKEN, ready.reference)
+    assert "iam/azure" not in refused.value.reason
 
 
 # ---------------------------------------------------------------- tokens
