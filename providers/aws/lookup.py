@@ -13,6 +13,10 @@ from recovery.model import Machine, Reference
 
 _UNKNOWN = "InvalidInstanceID.NotFound"
 GROUP_TAG = "aws:autoscaling:groupName"
+HISTORY = 50
+"""Scaling activities that say enough of what a group did lately."""
+MOST_PAGES = 5
+"""In which they may come."""
 
 
 def region(machine: Machine, reference: Reference) -> str:
@@ -68,20 +72,28 @@ def group(session: AwsSession, machine: Machine, name: str, where: str = "") -> 
 
 
 def activities(session: AwsSession, name: str, where: str) -> tuple[Activity, ...]:
-    """The newest 50 scaling activities of the group ``name``, newest first.
+    """The newest 50 scaling activities of the group ``name``, or some more, newest first.
 
-    AWS names those still in progress before all others (API reference, ``DescribeScalingActivities``): a
-    launch that a lifecycle hook holds would hide that newer ones have failed.
+    AWS names those still in progress before all others, and may answer with fewer than it was asked for, and
+    a token for the rest (API reference, ``DescribeScalingActivities``): a launch that a lifecycle hook holds
+    would hide that newer ones have failed.
     """
-    answer = session.read(
-        "autoscaling",
-        "DescribeScalingActivities",
-        where,
-        f"autoscaling:DescribeScalingActivities for group {name}",
-        AutoScalingGroupName=name,
-        MaxRecords=50,
-    )
-    found = (activity_of(a) for a in answer.get("Activities") or ())
+    found: list[Activity] = []
+    more: dict[str, str] = {}
+    for _ in range(MOST_PAGES):
+        answer = session.read(
+            "autoscaling",
+            "DescribeScalingActivities",
+            where,
+            f"autoscaling:DescribeScalingActivities for group {name}",
+            AutoScalingGroupName=name,
+            MaxRecords=HISTORY,
+            **more,
+        )
+        found += (activity_of(a) for a in answer.get("Activities") or ())
+        more = {"NextToken": str(answer.get("NextToken") or "")}
+        if not more["NextToken"] or len(found) >= HISTORY:
+            break
     return tuple(sorted(found, key=lambda a: a.start, reverse=True))
 
 

@@ -18,6 +18,7 @@ from recovery_testkit.provider_kit import ActionKit, MembersKit
 from recovery_testkit.proxy import CountingProxy
 
 from providers.aws.asg import AwsProvider
+from providers.aws.lookup import MOST_PAGES
 from providers.aws.outcome import AGAIN
 from providers.aws.session import AwsSession, Limits
 from providers.aws.shared import SURE
@@ -498,6 +499,27 @@ def test_a_launch_that_a_hook_holds_does_not_hide_that_newer_ones_have_failed(
     held = _launching(world.sibling, "11:40:00").replace("Successful", "MidLifecycleAction")
     world.proxy.answer(HISTORY, _history_xml(held, _failed()))
     assert "could not launch at 11:57Z" in provider.preflight(machine, Step.REPLACE).cannot_launch
+
+
+def test_a_history_that_comes_in_short_pages_is_read_on(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    """AWS may answer with fewer activities than there are, and a token for the rest."""
+    empty = _result(HISTORY, "<Activities/><NextToken>more</NextToken>")
+    world.proxy.answer(HISTORY, empty)
+    world.proxy.answer(HISTORY, _history_xml(_failed()))
+    assert "could not launch at 11:57Z" in provider.preflight(machine, Step.REPLACE).cannot_launch
+    asked = [r.params.get("NextToken", "") for r in world.proxy.requests if r.action == HISTORY]
+    assert asked == ["", "more"]
+
+
+def test_a_history_whose_pages_do_not_end_is_not_read_for_ever(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    empty = _result(HISTORY, "<Activities/><NextToken>more</NextToken>")
+    world.proxy.answer(HISTORY, empty, times=99)
+    assert provider.preflight(machine, Step.REPLACE).cannot_launch == ""
+    assert world.proxy.count(HISTORY) == MOST_PAGES
 
 
 def test_a_group_that_launches_first_loses_nothing_while_it_cannot(
