@@ -20,6 +20,7 @@ from providers.azure.settings import MANAGER, PUBLIC
 from recovery.clock import Clock
 from recovery.deadline import adapter_class, sent_while
 from recovery.errors import Ambiguous, Refused, Retry, SettingsError
+from recovery.provider.address import is_at
 from recovery.provider.late import not_late
 
 INSTALL = "PROVIDER=azure needs the Azure SDK: install node-recovery[azure]"
@@ -270,18 +271,6 @@ def operation_id(url: str) -> str:
     return last if plain.isascii() and plain.isalnum() and 8 <= len(last) <= 64 else ""
 
 
-def is_at(url: str, endpoint: str) -> bool:
-    """Whether ``url`` is one of ``endpoint``, which is scheme, host and perhaps a port in lower case.
-
-    Resource Manager names its port where it says how a list goes on, after some fifty VMs:
-    ``https://management.azure.com:443/subscriptions/...`` (Azure/azure-xplat-cli#2961,
-    Azure/azure-sdk-for-java#36506).
-    """
-    port = ":443" if endpoint.startswith("https:") else ":80"
-    host = endpoint.removesuffix(port)
-    return url.lower().startswith((f"{host}/", f"{host}{port}/"))
-
-
 def all_of(found: Any) -> list[Any]:
     """Every item of a list that comes in pages. Raises ``ValueError`` for one that does not end."""
     items: list[Any] = []
@@ -328,6 +317,8 @@ def pipeline(session: AzureSession) -> list[Any]:
         """The token, for our endpoint only."""
 
         def on_request(self, request: Any) -> None:
+            # Resource Manager names its port where it says how a list goes on, after some fifty VMs:
+            # https://management.azure.com:443/... (azure-xplat-cli#2961, azure-sdk-for-java#36506).
             if not is_at(request.http_request.url, session.endpoint):
                 raise Refused("Azure's answer names an address outside AZURE_RESOURCE_MANAGER_ENDPOINT")
             request.http_request.headers["Authorization"] = f"Bearer {session.token('a request')}"

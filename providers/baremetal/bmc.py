@@ -21,6 +21,7 @@ from providers.baremetal.machine import Bmc, Credentials
 from recovery.clock import Clock
 from recovery.deadline import adapter_class, sent_while
 from recovery.errors import Ambiguous, NodeRecoveryError, Refused, Retry
+from recovery.provider.address import is_at
 from recovery.provider.words import one_line
 
 RESOLVE = 3.0  # seconds allowed for finding an address
@@ -153,7 +154,7 @@ class Wire:
             url = urljoin(f"{self._bmc.origin}/", path)
         except ValueError:
             url = ""
-        if not url.lower().startswith(f"{self._bmc.origin}/"):
+        if not is_at(url, self._bmc.origin):
             raise Refused(f"{self._who} names an address that is not its own: no credentials are sent there")
         return url
 

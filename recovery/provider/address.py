@@ -53,6 +53,14 @@ def parsed(text: str) -> Address | str:
     return Address(f"{parts.scheme}://{parts.netloc}".lower(), host, path)
 
 
+def is_at(url: str, origin: str) -> bool:
+    """Whether ``url`` leads to ``origin``, an ``Address``'s. A server may name the port that its scheme has
+    anyway where it says how to go on, or leave it out."""
+    port = ":443" if origin.startswith("https:") else ":80"
+    host = origin.removesuffix(port)
+    return url.lower().startswith((f"{host}/", f"{host}{port}/"))
+
+
 def is_loopback(host: str) -> bool:
     """Whether ``host`` is this machine, by its name or address alone."""
     found = literal(host)

@@ -27,7 +27,7 @@ from requests.adapters import HTTPAdapter
 from providers.azure.identity import canonical, route_of
 from providers.azure.machines import Vm, members, named, scale_set, set_capacity
 from providers.azure.options import options_of
-from providers.azure.session import LARGEST, PAGES, AzureSession, Limits, is_at
+from providers.azure.session import LARGEST, PAGES, AzureSession, Limits
 from providers.azure.settings import PUBLIC
 from providers.azure.vmss import AzureProvider, _set_of
 from recovery.clock import SystemClock
@@ -1058,27 +1058,6 @@ def test_a_list_goes_on_where_azure_names_its_own_port(monkeypatch: pytest.Monke
     assert [vm.name for vm in found] == ["0", "1"]
     assert [token for _, token in asked] == ["Bearer secret"] * 2
     assert asked[1][0].startswith(f"{PUBLIC}:443{path}?")
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "url", "followed"),
-    [
-        (PUBLIC, f"{PUBLIC}/subscriptions/1", True),
-        (PUBLIC, f"{PUBLIC}:443/subscriptions/1", True),
-        (f"{PUBLIC}:443", f"{PUBLIC}/subscriptions/1", True),
-        (PUBLIC, "https://Management.Azure.com/subscriptions/1", True),
-        (PUBLIC, f"{PUBLIC}:8443/subscriptions/1", False),
-        (PUBLIC, f"{PUBLIC}:443@elsewhere.example/subscriptions/1", False),
-        (PUBLIC, f"{PUBLIC}.elsewhere.example/subscriptions/1", False),
-        (PUBLIC, "http://management.azure.com:443/subscriptions/1", False),
-        ("http://127.0.0.1:8080", "http://127.0.0.1:8080/subscriptions/1", True),
-        ("http://127.0.0.1:8080", "http://127.0.0.1/subscriptions/1", False),
-    ],
-)
-def test_the_token_goes_to_the_endpoint_by_whichever_name_and_nowhere_else(
-    endpoint: str, url: str, followed: bool
-) -> None:
-    assert is_at(url, endpoint) is followed
 
 
 @pytest.mark.parametrize("wrong", [{"capacity": None}, {"capacity": "3"}, {"scale_set": None}], ids=str)
