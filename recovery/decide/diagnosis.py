@@ -350,8 +350,8 @@ def of_a_silent_device(fault: Fault, reading: Reading) -> bool:
     return any(device.partition("=")[0] == kind for device in there)
 
 
-def taken_back(fault: Fault, s: Situation) -> str:
-    """That its own source has taken ``fault`` back, as a sentence: also how it ended, where that is known."""
+def how_it_ended(fault: Fault, s: Situation) -> str:
+    """That its own source has taken ``fault`` back, as a sentence, and how, where that is known."""
     reading = s.reading_of(fault.source)
     how = reading.ended.get(fault.type, "") if reading is not None else ""
     return f"{name(fault)} was taken back by its own source{f': {how}' if how else ''}"

@@ -45,10 +45,10 @@ from recovery.decide.diagnosis import (
     diagnosed,
     fault_of,
     healthy,
+    how_it_ended,
     name,
     of_a_boot_before,
     settled,
-    taken_back,
     told_apart,
 )
 from recovery.decide.endings import (
@@ -63,7 +63,7 @@ from recovery.decide.endings import (
 )
 from recovery.decide.gone import free_place, seen_or_gone
 from recovery.decide.history import HistoryEvent, note
-from recovery.decide.latch import held, noted, over
+from recovery.decide.latch import has_ended, held, noted
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.marks import found_on
 from recovery.decide.retention import counts_on, expired, nothing_wrong, still_counts
@@ -136,14 +136,14 @@ def known_since(s: Situation, r: Record) -> Decision | None:
     An agent that was not there could not tell a new fault from them.
     """
     about = {f.key for f in r.faults} if r.phase.sick else set()
-    gone = [f for f in r.acknowledged if f.key not in about and _has_ended(f, s)]
+    gone = [f for f in r.acknowledged if f.key not in about and _is_over(f, s)]
     changed, why = brought_up_to_date(r, s, gone)
     return act(WriteRecord(changed), why) if why else None
 
 
-def _has_ended(f: Fault, s: Situation) -> bool:
+def _is_over(f: Fault, s: Situation) -> bool:
     """Whether ``f``, which was dealt with, is over: by its rule, where a person has not released it."""
-    return over(f, diagnosed(f, s).rule, s) if f.handed_over else cleared(f, s)
+    return has_ended(f, s) if f.handed_over else cleared(f, s)
 
 
 def late_witnesses(s: Situation) -> tuple[Fault, ...]:
@@ -247,7 +247,7 @@ def _ended(s: Situation, a: Assessment, r: Record) -> tuple[Record, str] | None:
     """What ended the fault of ``r``, which is in the boot of now; None where nothing has."""
     if s.node and r.boot_id and s.node.boot_id and s.node.boot_id != r.boot_id:
         return replace(r, boot_id=s.node.boot_id), f"{name(r.faults[0])} was taken back by a new boot"
-    return (r, taken_back(r.faults[0], s)) if a.taken_back else None
+    return (r, how_it_ended(r.faults[0], s)) if a.taken_back else None
 
 
 def given_back_by_hand(s: Situation, r: Record) -> Decision | None:

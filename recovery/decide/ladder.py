@@ -30,7 +30,7 @@ from recovery.decide.diagnosis import name, not_by_its_own_rule, tolerated
 from recovery.decide.endings import close_excluded, end, hand_over, has_our_marks, next_rung
 from recovery.decide.history import HistoryEvent, note, told
 from recovery.decide.in_flight import begin_probation, observe_call
-from recovery.decide.latch import has_gone, only_tolerated, still_there
+from recovery.decide.latch import left_where_some_ended, one_has_ended, only_tolerated
 from recovery.decide.lifecycle import Event
 from recovery.decide.marks import CORDON, anothers, cordoned_by_us, uncordoned, undone
 from recovery.decide.provider_step import provider_step
@@ -88,7 +88,7 @@ def no_fault_left(s: Situation, r: Record) -> Decision:
 
     After a destructive call the node is given back by proof only.
     """
-    gone = f"{name(has_gone(s, r))} was taken back by its own source"
+    gone = one_has_ended(s, r)
     if not r.progress.acted:
         why = f"{gone} before anything destructive"
         return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
@@ -99,7 +99,7 @@ def no_fault_left(s: Situation, r: Record) -> Decision:
 def only_what_came_since(s: Situation, a: Assessment, r: Record, rung: Rung) -> str:
     """Why a person has to go on: what the ladder was for has ended, and of what came after the start none
     calls for this step by its own rule (0049). What was there at the start goes by the ladder (ruling 20)."""
-    left = still_there(s, a.found)
+    left = left_where_some_ended(s, a.found)
     if not left or not r.starts or not (rung.do is Step.DRAIN or rung.do.provider_action):
         return ""
     due = [d for d in left if d.due <= s.now]
@@ -108,7 +108,7 @@ def only_what_came_since(s: Situation, a: Assessment, r: Record, rung: Rung) -> 
     but = [not_by_its_own_rule(d, rung.do) for d in due]
     if not but or not all(but):
         return ""
-    return f"{name(has_gone(s, r))} was taken back by its own source; {name(due[0].fault)} is there: {but[0]}"
+    return f"{one_has_ended(s, r)}; {name(due[0].fault)} is there: {but[0]}"
 
 
 def without_slot(s: Situation, r: Record) -> Decision:

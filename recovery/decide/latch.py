@@ -18,6 +18,7 @@ from recovery.decide.diagnosis import (
     cleared,
     diagnosed,
     fault_of,
+    name,
     of_a_boot_before,
     settled,
     unreadable,
@@ -70,11 +71,12 @@ def over(fault: Fault, rule: Rule | None, s: Situation) -> bool:
 
 def has_ended(fault: Fault, s: Situation) -> bool:
     """``over``, by the rule that is about ``fault`` now."""
+    # Nearly no fault is cleared, and to find its rule takes longer than to see that.
     return cleared(fault, s) and over(fault, diagnosed(fault, s).rule, s)
 
 
-def still_there(s: Situation, found: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...] | None:
-    """The faults to treat that have not ended; None where none of them has."""
+def left_where_some_ended(s: Situation, found: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...] | None:
+    """The faults to treat that have not ended, where others have; None where all of them are still there."""
     treated = tuple(d for d in found if was_treated(d))
     left = tuple(d for d in treated if not over(d.fault, d.rule, s))
     return left if len(left) < len(treated) else None
@@ -88,10 +90,12 @@ def taken_back(s: Situation, found: tuple[Diagnosis, ...], r: Record) -> bool:
     it, so it gets a record of its own.
     """
     if r.phase is Phase.HANDED_OVER or not any(was_treated(d) for d in found):
-        return bool(r.faults) and all(over(f, diagnosed(f, s).rule, s) for f in r.faults)
-    left = still_there(s, found)
-    if left is None or not left:
-        return left is not None
+        return bool(r.faults) and all(has_ended(f, s) for f in r.faults)
+    left = left_where_some_ended(s, found)
+    if left is None:
+        return False
+    if not left:
+        return True
     confirmed = r.phase in (Phase.WAITING, Phase.RECOVERING)
     return confirmed and all(s.now < d.due and _stated(d.fault, s) for d in left)
 
@@ -102,14 +106,19 @@ def _stated(fault: Fault, s: Situation) -> bool:
 
 def only_tolerated(s: Situation, found: tuple[Diagnosis, ...]) -> Diagnosis | None:
     """The fault that will be due first, where the others have ended and its rule tolerates what is left."""
-    left = still_there(s, found)
+    left = left_where_some_ended(s, found)
     d = min(left, key=lambda d: d.due) if left else None
     return d if d is not None and s.now < d.due else None
 
 
-def has_gone(s: Situation, r: Record) -> Fault:
-    """The fault of ``r`` to name where it ends without us."""
+def one_that_ended(s: Situation, r: Record) -> Fault:
+    """The fault of ``r`` to name where it ends without us: the first that has ended."""
     return next((f for f in r.faults if has_ended(f, s)), r.faults[0])
+
+
+def one_has_ended(s: Situation, r: Record) -> str:
+    """The same, as a sentence."""
+    return f"{name(one_that_ended(s, r))} was taken back by its own source"
 
 
 def may_be_gone(s: Situation, faults: Iterable[Fault]) -> str:
@@ -149,7 +158,7 @@ def unsaid(p: Problem, s: Situation) -> bool:
         return False
     if s.record is not None and s.record.phase.open and any(f.key == p.key for f in s.record.faults):
         return False
-    return not settled(fault, s) and not over(fault, diagnosed(fault, s).rule, s)
+    return not settled(fault, s) and not has_ended(fault, s)
 
 
 # ---------------------------------------------------------------- for people

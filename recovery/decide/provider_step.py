@@ -24,7 +24,7 @@ from recovery.decide.decision import (
 from recovery.decide.diagnosis import name, tolerated, unreadable
 from recovery.decide.endings import hand_over, moved_to_rung, next_rung
 from recovery.decide.history import HistoryEvent, note
-from recovery.decide.latch import has_gone, only_tolerated
+from recovery.decide.latch import one_has_ended, only_tolerated
 from recovery.decide.marks import undone
 from recovery.decide.reboot_first import REBOOT, not_the_policys, reboots_first, with_reboot
 from recovery.decide.situation import Role, Situation
@@ -266,7 +266,7 @@ def _marks_undone(s: Situation, a: Assessment, r: Record) -> str | None:
 
 def _taken_back(s: Situation, a: Assessment, r: Record) -> str | None:
     if a.taken_back:
-        return f"{name(has_gone(s, r))} was taken back by its own source a moment ago"
+        return f"{one_has_ended(s, r)} a moment ago"
     d = only_tolerated(s, a.found)
     return tolerated(d, d.due - s.now) if d is not None else None
 

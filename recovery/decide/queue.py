@@ -33,12 +33,12 @@ from recovery.decide.diagnosis import (
     Diagnosis,
     as_treated,
     diagnosed,
+    how_it_ended,
     matches,
     name,
     read_no_more,
     rule_of,
     speaks_of,
-    taken_back,
     tolerated,
     was_treated,
     why_reported,
@@ -46,7 +46,13 @@ from recovery.decide.diagnosis import (
 from recovery.decide.endings import DEFAULT_PROBATION, close_excluded, end, hand_over
 from recovery.decide.hardware import hardware
 from recovery.decide.history import HistoryEvent, note, told
-from recovery.decide.latch import has_ended, has_gone, may_be_gone, still_there
+from recovery.decide.latch import (
+    has_ended,
+    left_where_some_ended,
+    may_be_gone,
+    one_has_ended,
+    one_that_ended,
+)
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.provider_step import not_yet
 from recovery.decide.situation import Situation
@@ -93,7 +99,7 @@ def _unknown_by_now(s: Situation, a: Assessment, r: Record, d: Diagnosis, blind:
 
 
 def withdrawn(s: Situation, r: Record) -> Decision:
-    why = taken_back(has_gone(s, r), s)
+    why = how_it_ended(one_that_ended(s, r), s)
     return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
 
 
@@ -200,7 +206,7 @@ def _earlier_rule(s: Situation, a: Assessment, r: Record) -> Decision | None:
 def _ended_before_the_start(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """What the ladder was chosen for has ended, and something else is left: nothing starts but what the rule
     of that says, once it is due by that (ruling 20)."""
-    left = still_there(s, a.found)
+    left = left_where_some_ended(s, a.found)
     if not left or r.rung or r.progress.acted:
         return None
     if any(d.rule_name == r.rule and d.due <= s.now for d in left):
@@ -210,7 +216,7 @@ def _ended_before_the_start(s: Situation, a: Assessment, r: Record) -> Decision 
         return wait(tolerated(d, d.due - s.now), until(d.due, s.now), "tolerated")
     if may_be_gone(s, (d.fault,)):
         return None  # so may all that is left, and ``_blind_by_now`` holds it
-    gone = f"{name(has_gone(s, r))} was taken back by its own source"
+    gone = one_has_ended(s, r)
     if not d.treat:
         return hand_over(s, r, f"{gone}; {name(d.fault)}: {why_reported(d)}", plain=True)
     record, why = with_ladder_of(s, a, r, d)
