@@ -73,7 +73,7 @@ def suspect(s: Situation, a: Assessment, r: Record) -> Decision:
         return withdrawn(s, r)
     d = deciding(s, a.found)  # a record has one fault at least
     if s.now < d.due:
-        return wait(tolerated(d, d.due - s.now), until(d.due, s.now), "tolerated")
+        return _not_due_yet(s, d)
     if blind := may_be_gone(s, (d.fault,)):
         return _unknown_by_now(s, a, r, d, blind) or wait(f"{name(d.fault)}: {blind}", key="unreadable")
     if not d.treat:
@@ -83,15 +83,22 @@ def suspect(s: Situation, a: Assessment, r: Record) -> Decision:
     return queued(s, a, r, d)
 
 
+def _not_due_yet(s: Situation, d: Diagnosis) -> Decision:
+    """The rule of ``d`` tolerates it for a while."""
+    return wait(tolerated(d, d.due - s.now), until(d.due, s.now), "tolerated")
+
+
 def deciding(s: Situation, found: Iterable[Diagnosis]) -> Diagnosis:
-    """Which of these faults, one at least, says what is done. Of those that are due, the first rule of the
-    policy wins. A fault that is still tolerated does not hold up another one, and one that has ended does not
-    stand for another that may have."""
+    """Which of these faults (there is one at least) decides what is done.
+
+    Of those that are due, the first rule of the policy wins. A fault that is still tolerated does not hold up
+    another one. A fault that has ended comes last.
+    """
     return min(found, key=lambda x: (has_ended(x.fault, s), not x.treat, s.now < x.due, x.rank, x.due))
 
 
 def _unknown_by_now(s: Situation, a: Assessment, r: Record, d: Diagnosis, blind: str) -> Decision | None:
-    """Hand over what nothing is known of for so long that this is a fault of its own, or never will be."""
+    """Hand the fault over where its source is not read any more, or where its silence is a fault by now."""
     if not any(x.fault.type == SIGNAL_UNKNOWN for x in a.found) and not read_no_more(s, d.fault):
         return None
     why = f"{name(d.fault)} was seen, and nothing is known of it since: {blind}"
@@ -104,17 +111,30 @@ def withdrawn(s: Situation, r: Record) -> Decision:
 
 
 def queued(s: Situation, a: Assessment, r: Record, d: Diagnosis) -> Decision:
-    """Confirmed: choose the ladder. From the start on it stays as it is, even if the policy changes later.
-    Until then another fault may come (``_earlier_rule``), this one may end (``_ended_before_the_start``), or
-    the policy may change (``_by_another_policy``)."""
+    """The fault is confirmed: choose the ladder, and join the queue.
+
+    Once the recovery has started (``_was_started``), its ladder stays as it is, even if the policy changes.
+    Until then it is chosen again where another fault came (``_earlier_rule``), where this one has ended
+    (``_ended_before_the_start``), and where the policy was changed (``_by_another_policy``).
+    """
     chosen, why = with_ladder_of(s, a, r, d)
     confirmed = replace(chosen, phase=move(r.phase, Event.CONFIRMED), phase_since=s.now)
     return act(WriteRecord(confirmed), why, Report(EventReason.CONFIRMED, warning=True))
 
 
+def _chosen_again(
+    s: Situation, a: Assessment, r: Record, d: Diagnosis, *, before: str = "", after: str = ""
+) -> Decision:
+    """The record waits for what the rule of ``d`` says from now on. Its sentence says why it was chosen."""
+    record, why = with_ladder_of(s, a, r, d)
+    return act(WriteRecord(record), f"{before}{why}{after}", Report(EventReason.CONFIRMED, warning=True))
+
+
 def with_ladder_of(s: Situation, a: Assessment, r: Record, d: Diagnosis) -> tuple[Record, str]:
-    """``r`` with the ladder that the rule of ``d`` says, and a sentence of it. A fault that has ended is no
-    part of it any more: if it comes again, it is a new one."""
+    """``r`` with the ladder that the rule of ``d`` says, and the sentence that says so.
+
+    Faults that have ended are taken off the record. If one comes again, it is a new fault.
+    """
     ladder = remedy_left(d, r)
     steps = ", ".join(map(str, ladder))
     why = f"{name(d.fault)}: rule {d.rule_name} says {steps}"
@@ -188,8 +208,8 @@ def _has_a_slot(s: Situation, a: Assessment, r: Record) -> Decision | None:
 def _earlier_rule(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """Of all faults that are there at the start, the first rule of the policy chooses the ladder. So one that
     came, or was not tolerated any longer, while the record waited may choose another (ruling 20)."""
-    if r.rung or r.progress.acted:
-        return None  # started before, and in the queue again
+    if _was_started(r):
+        return None
     rules = s.policy.rules
     chosen = next((i for i, rule in enumerate(rules) if rule.name == r.rule), 0)
     urgent = bool(rules) and rules[chosen].urgent  # it may have taken over, to wait for no window
@@ -197,48 +217,44 @@ def _earlier_rule(s: Situation, a: Assessment, r: Record) -> Decision | None:
     there = (d for d in earlier if not has_ended(d.fault, s))
     came = (d for d in there if r.phase_since < max(d.due, d.fault.since) <= s.now)
     d = next((d for d in came if not may_be_gone(s, (d.fault,))), None)
-    if d is None:
-        return None
-    record, why = with_ladder_of(s, a, r, d)
-    return act(WriteRecord(record), f"{why}, an earlier rule", Report(EventReason.CONFIRMED, warning=True))
+    return _chosen_again(s, a, r, d, after=", an earlier rule") if d is not None else None
 
 
 def _ended_before_the_start(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    """What the ladder was chosen for has ended, and something else is left: nothing starts but what the rule
-    of that says, once it is due by that (ruling 20)."""
+    """The fault that the ladder was chosen for has ended, and another one is left. That one is treated by its
+    own rule, once that does not tolerate it any longer (ruling 20)."""
     left = left_where_some_ended(s, a.found)
-    if not left or r.rung or r.progress.acted:
+    if not left or _was_started(r):
         return None
     if any(d.rule_name == r.rule and d.due <= s.now for d in left):
         return None
     d = min(left, key=lambda d: (may_be_gone(s, (d.fault,)), s.now < d.due, not d.treat, d.rank, d.due))
     if s.now < d.due:
-        return wait(tolerated(d, d.due - s.now), until(d.due, s.now), "tolerated")
+        return _not_due_yet(s, d)
     if may_be_gone(s, (d.fault,)):
         return None  # so may all that is left, and ``_blind_by_now`` holds it
     gone = one_has_ended(s, r)
     if not d.treat:
         return hand_over(s, r, f"{gone}; {name(d.fault)}: {why_reported(d)}", plain=True)
-    record, why = with_ladder_of(s, a, r, d)
-    return act(WriteRecord(record), f"{gone}; {why}", Report(EventReason.CONFIRMED, warning=True))
+    return _chosen_again(s, a, r, d, before=f"{gone}; ")
 
 
 def _by_another_policy(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    """The policy was changed, or the node's labels, and what waits is to be treated in another way by now.
-    Its ladder is frozen at the start only, which is the slot (ruling 20): who pauses, corrects a rule and
-    resumes is not to see the old remedy on all nodes that waited."""
-    if r.rung or r.progress.acted or s.provider is None:
+    """The policy or the node's labels were changed, so that another rule or ladder applies by now.
+
+    The ladder is frozen only when the slot is taken (ruling 20). A person who pauses, corrects a rule and
+    resumes would else see the old remedy on all nodes that waited.
+    """
+    if _was_started(r) or s.provider is None:
         return None
-    there = [_not_by_less(d, s) for d in a.found if not has_ended(d.fault, s)]
+    there = [_by_the_rule_it_met(d, s) for d in a.found if not has_ended(d.fault, s)]
     if not there or any(d.rule_name == r.rule and remedy_left(d, r) == r.ladder for d in there):
         return None
     d = min(there, key=lambda d: (not d.treat, s.now < d.due, may_be_gone(s, (d.fault,)), d.rank, d.due))
     if s.now < d.due:
-        return wait(tolerated(d, d.due - s.now), until(d.due, s.now), "tolerated")
+        return _not_due_yet(s, d)
     if d.treat:
-        record, why = with_ladder_of(s, a, r, d)
-        why += ", by the policy as it is now"
-        return act(WriteRecord(record), why, Report(EventReason.CONFIRMED, warning=True))
+        return _chosen_again(s, a, r, d, after=", by the policy as it is now")
     if blind := may_be_gone(s, (d.fault,)):
         why = f"{_subject(s, r)}: {blind}"
         return _unknown_by_now(s, a, r, d, blind) or hold(why, _look_again(s, a, r), "unreadable")
@@ -249,8 +265,13 @@ def _by_another_policy(s: Situation, a: Assessment, r: Record) -> Decision | Non
     return hand_over(s, only_told, f"{name(d.fault)}: {why_reported(d)}", plain=True)
 
 
+def _was_started(r: Record) -> bool:
+    """Whether the recovery was started before, and is only in the queue again. Then its ladder is frozen."""
+    return bool(r.rung) or r.progress.acted
+
+
 def _labels_lost(s: Situation, r: Record, there: list[Diagnosis]) -> str:
-    """That only the node's labels keep the rule of ``r`` from what is there; empty if that is not so."""
+    """That the rule of ``r`` would match the faults, if the node still had its labels; empty if not."""
     rule = next((x for x in s.policy.rules if x.name == r.rule), None)
     if rule is None or not any(speaks_of(rule, d.fault) for d in there):
         return ""
@@ -260,10 +281,10 @@ def _labels_lost(s: Situation, r: Record, there: list[Diagnosis]) -> str:
     return f"rule {rule.name}, by which it waits, is for nodes with {labels}"
 
 
-def _not_by_less(d: Diagnosis, s: Situation) -> Diagnosis:
-    """``d``; but what was counted goes on by the rule that it met, where by now it meets a later one alone.
+def _by_the_rule_it_met(d: Diagnosis, s: Situation) -> Diagnosis:
+    """``d``; where its fault was counted, by the rule whose ``times`` it met, unless it meets an earlier one.
 
-    The count sinks while it waits, and no policy was changed.
+    While it waits, the count falls and meets only a later rule. That is no change of the policy.
     """
     if d.fault.kind is not Kind.EDGE:
         return d
@@ -303,8 +324,7 @@ def _not_now(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if found is None:
         return None
     if (d := urgent(s, a)) is not None:
-        chosen, why = with_ladder_of(s, a, r, d)
-        return act(WriteRecord(chosen), f"{why}, which is urgent", Report(EventReason.CONFIRMED, True))
+        return _chosen_again(s, a, r, d, after=", which is urgent")
     key, reason = found
     why = f"{_subject(s, r)}: {reason}"
     if not _said(r, key, reason):  # on the record, where ``status`` reads it
