@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from recovery.decide.boot import APART
 from recovery.decide.situation import ABOUT_NOW, Situation
-from recovery.model import Fault, Kind, Phase, Problem, Reading, Record
+from recovery.model import Fault, Kind, Phase, Problem, Record
 from recovery.quick import replace
 
 Key = tuple[str, str, str]
@@ -61,13 +61,14 @@ def dealt_with(fault: Fault, s: Situation) -> bool:
 
 
 def not_dealt_with(p: Problem, s: Situation) -> Problem:
-    """``p``, an edge, with those of its times alone that are after what was dealt with."""
+    """``p``, an edge, with only those of its times that came after it was last dealt with."""
     return _after(p, (f.counter for f in _of_this_boot(p, s)))
 
 
 def not_treated(p: Problem, s: Situation) -> Problem:
-    """``not_dealt_with``, and what a person was only told of, and has not released: it counts on for a rule
-    that does more. Else that rule would never be met where another one reports sooner."""
+    """``not_dealt_with``, for a rule that does more than to report. For such a rule also those times count of
+    which a person was only told, and which nobody has released. Without them the rule would never be met
+    where another one reports sooner."""
     known = tuple(_of_this_boot(p, s))
     told = [f.since for f in known if _only_told(f)]
     if not told:
@@ -199,8 +200,8 @@ def same(old: Fault, new: Fault, stated: bool) -> bool:
     return not new_life(old, new, stated) and old.counter == new.counter
 
 
-def new_life(old: Fault, new: Fault, stated: bool) -> bool:
-    """Whether the detector was started anew between the two statements."""
+def new_life(old: Fault, new: Fault | Problem, stated: bool) -> bool:
+    """Whether the detector was started anew between the two statements. ``stated``: see ``same``."""
     another = bool(old.life and new.life) and old.life != new.life
     return another or (old.cleared and stated)
 
@@ -359,12 +360,7 @@ def _in_its_life(f: Fault, r: Record, s: Situation) -> Fault:
         return f
     if p is None or not stated_now(f, s):
         return replace(f, cleared=f.cleared or life_ended(f, s))
-    return replace(f, counter=p.counter, life=p.life, cleared=False) if _in_another_life(f, p) else f
-
-
-def _in_another_life(f: Fault, p: Problem) -> bool:
-    """Whether another life of the detector states ``p`` than the one that is known to have stated ``f``."""
-    return f.cleared or (bool(f.life and p.life) and f.life != p.life)
+    return replace(f, counter=p.counter, life=p.life, cleared=False) if new_life(f, p, stated=True) else f
 
 
 def life_ended(f: Fault, s: Situation) -> bool:
@@ -435,11 +431,8 @@ def _heard(s: Situation, r: Record) -> bool:
         return False
     if not about:  # of a deleted record: any source may have stated it
         return all(x.readable for x in s.readings)
-    return all(_can_be_read(s.reading_of(f.source), f) for f in about)
-
-
-def _can_be_read(reading: Reading | None, f: Fault) -> bool:
-    return reading is not None and not {"*", f.type} & {*reading.unknown, *reading.silent}
+    readings = ((s.reading_of(f.source), f) for f in about)
+    return all(reading is not None and reading.has_word_of(f.type) for reading, f in readings)
 
 
 def _digested_anew(more: str, before: tuple[Fault, ...], now: tuple[Fault, ...]) -> str:
@@ -529,7 +522,7 @@ def stated_after(f: Fault, p: Problem, r: Record, until: datetime) -> bool:
         seen = min(p.since, seen)
     if p.stated is not None or seen <= until:
         return seen > until
-    return r.release_heard or _in_another_life(f, p) or seen > until + FOUND_SOON
+    return r.release_heard or new_life(f, p, stated=True) or seen > until + FOUND_SOON
 
 
 def _problem(f: Fault, s: Situation) -> Problem | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from typing import NamedTuple
 
 from recovery.catalog import lookup
 from recovery.decide.acknowledged import SIGNAL_UNKNOWN as SIGNAL_UNKNOWN
@@ -44,8 +45,17 @@ WILD = frozenset("*?[")
 _fits = lru_cache(1024)(fnmatchcase)
 """The same few faults and rules are asked about in each cycle."""
 BUILT_IN = "built-in"
-Edge = tuple[Problem, Problem]
-"""What was counted: for a rule that only reports it, and for one that does more."""
+
+
+class Edge(NamedTuple):
+    """How often it happened that counts: for a rule that only reports it, and for one that does more."""
+
+    to_report: Problem
+    to_treat: Problem
+
+    @property
+    def began(self) -> datetime:
+        return min((*self.to_report.times, *self.to_treat.times))
 
 
 @quick
@@ -145,9 +155,9 @@ def diagnose(s: Situation) -> tuple[Diagnosis, ...]:
                 continue
             if p.kind is Kind.LEVEL:
                 faults.setdefault(p.key, fault_of(p, s))
-            elif _too_often(edge := (not_dealt_with(p, s), not_treated(p, s)), s):
+            elif _too_often(edge := Edge(not_dealt_with(p, s), not_treated(p, s)), s):
                 edges[p.key] = edge
-                faults.setdefault(p.key, replace(fault_of(p, s), since=min((*edge[0].times, *edge[1].times))))
+                faults.setdefault(p.key, replace(fault_of(p, s), since=edge.began))
     for p in s.unsaid:
         faults.setdefault(p.key, fault_of(p, s))
     for fault in silent_sources(s):
@@ -190,7 +200,7 @@ def told_apart(faults: Iterable[Fault]) -> tuple[Fault, ...]:
 
 def _too_often(edge: Edge, s: Situation) -> bool:
     """Whether an edge is a fault: some rule's ``times`` says how often is too often."""
-    fault = fault_of(edge[0], s)
+    fault = fault_of(edge.to_report, s)
     rules = (rule for rule in s.policy.rules if matches(rule, fault, s.node))
     return any(_is_met(_with_rule(fault, rule, 0, s), edge, s) for rule in rules)
 
@@ -198,7 +208,7 @@ def _too_often(edge: Edge, s: Situation) -> bool:
 def _is_met(d: Diagnosis, edge: Edge, s: Situation) -> bool:
     """Whether it happened as often as the rule of ``d`` says."""
     times = d.rule.match.times if d.rule is not None else None
-    return times is None or often_enough(edge[d.treat], times, s.now)
+    return times is None or often_enough(edge.to_treat if d.treat else edge.to_report, times, s.now)
 
 
 def often_enough(p: Problem, times: Rate, now: datetime) -> bool:
@@ -218,7 +228,8 @@ def matches(rule: Rule, fault: Fault, node: NodeView | None) -> bool:
 def speaks_of(rule: Rule, fault: Fault) -> bool:
     """Whether ``rule`` matches ``fault``, on a node with the labels that it asks for."""
     m = rule.match
-    if (m.times is not None) is not (fault.kind is Kind.EDGE) or m.source not in ("", fault.source):
+    counts = m.times is not None
+    if counts != (fault.kind is Kind.EDGE) or m.source not in ("", fault.source):
         return False
     return _fits(fault.type, m.type) and any(_fits(fault.reason, r) for r in m.reasons)
 

@@ -239,7 +239,7 @@ def _ended(x: Sighting, n: News) -> str:
     reading = next((r for r in n.readings if r.source == x.source), None)
     if x.key in n.present or reading is None:
         return ""
-    if {"*", x.type} & {*reading.unknown, *reading.silent}:
+    if not reading.has_word_of(x.type):
         return ""
     if reading.took_back(x.type, x.reason):
         return TAKEN_BACK

@@ -100,6 +100,10 @@ class Reading:
         """Whether the source as a whole could be read. Single types may still be unknown."""
         return "*" not in self.unknown
 
+    def has_word_of(self, type: str) -> bool:
+        """Whether anything is known of this condition type, good or bad: it is neither unknown nor silent."""
+        return not {"*", type} & {*self.unknown, *self.silent}
+
     def took_back(self, type: str, reason: str) -> bool:
         """Whether the source cleared this pair by its own rule."""
         return (type, reason) in self.cleared or (type, "*") in self.cleared
