@@ -104,7 +104,7 @@ def read() -> None:
     gates, providers = Gates(cluster, records.readable), Providers("auto", lambda name: None)  # type: ignore[arg-type,return-value]
     world = World(clock, cluster, records, gates, leases, providers, policy, on=True)
     folded(sick)
-    folded(lambda: rebuild(Gate("g", "1", "g"), records.readable(), now))
+    folded(lambda: rebuild(Gate("g", "1", "g"), records.readable()))
     folded(Remover(world, "")._candidates)
     lines = Path("/proc/self/status").read_text().splitlines()
     print(next(line.split()[1] for line in lines if line.startswith("VmHWM")))

@@ -269,13 +269,13 @@ class Executor:
             return self._swap_once(s, effect)
         except Conflict:
             if isinstance(effect, TakeSlot):
-                s, effect = self._on_the_new_gate(s, effect, ask)
+                s, effect = self._on_the_new_gate(s, ask)
             if not isinstance(effect, TakeSlot | FreeSlot):
                 raise
             return self._swap_once(s, effect)
 
-    def _on_the_new_gate(self, s: Situation, effect: TakeSlot, ask: Ask) -> tuple[Situation, GateEffect]:
-        """The same decision on the gate as it is now. Raises ``Conflict`` where it is another one."""
+    def _on_the_new_gate(self, s: Situation, ask: Ask) -> tuple[Situation, GateEffect]:
+        """To take the slot on the gate as it is now. Raises ``Conflict`` where that is not decided on it."""
         s = replace(s, gate=self._w.gates.read())
         if self._observer.look_takes(s.node_name) > LAST_READS:
             raise Conflict(CHANGED)

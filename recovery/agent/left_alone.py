@@ -58,16 +58,12 @@ class LeftAlone:
             for r in left:
                 self._left(r.node)
             return
-        unseen = [r for r in left if self._unseen(r.node)]
+        unseen = [r for r in left if self._w.is_not_ready(r.node)]
         for r in unseen:
             self._say(r)
         handed = sum(r.phase is Phase.HANDED_OVER for r in unseen)
         self._metrics.share(self._metrics.open_handovers, handed, self._by)
         self._metrics.share(self._metrics.abandoned, len(unseen) - handed, self._by)
-
-    def _unseen(self, name: str) -> bool:
-        node = self._w.node(name)
-        return node is None or not node.ready
 
     def _say(self, r: Record) -> None:
         d, at = while_off(r), self._w.cluster.time.now()

@@ -440,10 +440,6 @@ class Sweeper:
             (x.reported_at + REPEAT.total_seconds() - now for x in self._handed.values()), default=math.inf
         )
 
-    def _unseen(self, name: str) -> bool:
-        node = self._w.node(name)
-        return node is None or not node.ready
-
     def _unlisted(self) -> set[Place]:
         """The open records among all there are, and those that a person wants back, once a minute.
 
@@ -467,7 +463,7 @@ class Sweeper:
                 self._wanted_back.add((r.node, r.uid))
             if r.phase.open or r.release is not None:
                 found.add((r.node, r.uid))
-            if r.phase is Phase.HANDED_OVER and self._unseen(r.node):
+            if r.phase is Phase.HANDED_OVER and self._w.is_not_ready(r.node):
                 self._without_node.add(r.node)
             if r.phase is Phase.HANDED_OVER and r.node not in self._handed:
                 lease = self._w.leases.look(r.node)

@@ -108,3 +108,8 @@ class World:
             return self.cluster.get_node(name)
         except NotFound:
             return None
+
+    def is_not_ready(self, name: str) -> bool:
+        """Whether the node ``name`` has no Node, or one that is not Ready: no agent on it may be alive."""
+        node = self.node(name)
+        return node is None or not node.ready

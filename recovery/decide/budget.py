@@ -168,7 +168,7 @@ def silent(gate: Gate, budget_per: Iterable[str]) -> tuple[tuple[str, str], ...]
     return tuple((s.node, s.machine) for s in gate.slots if not keys <= set(known_labels(s)))
 
 
-def rebuild(gate: Gate, records: Iterable[Record], now: datetime) -> Gate:
+def rebuild(gate: Gate, records: Iterable[Record]) -> Gate:
     """The gate, made again from the records, for an object that is new or was emptied.
 
     Open records past suspect get their line, and a slot where their node may be out of service. So does what

@@ -12,7 +12,7 @@ from functools import lru_cache
 from uuid import UUID
 
 from recovery.decide.situation import Situation
-from recovery.model import Machine, NodeView, Phase
+from recovery.model import Machine, NodeView, Phase, Record
 from recovery.quick import replace
 
 MOST_RIVALS = 5
@@ -38,6 +38,13 @@ def claims_of(node: NodeView) -> set[str]:
 def looked_for(machine: Machine) -> set[str]:
     """What a rival of ``machine`` has among its ``claims_of``: one of these."""
     return {machine.provider_id.lower(), *_names(machine.id)} - {""}
+
+
+def other_machine(s: Situation, r: Record) -> str | None:
+    """The machine that the node of ``r`` is now, where that is known to be another one than when ``r`` was
+    made; else None."""
+    another = s.machine is not None and s.machine.id != r.machine.id
+    return s.machine.id if s.machine is not None and another else None
 
 
 def same_machine(one: str, other: str) -> bool:

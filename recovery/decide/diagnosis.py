@@ -48,7 +48,7 @@ BUILT_IN = "built-in"
 
 
 class Edge(NamedTuple):
-    """How often it happened that counts: for a rule that only reports it, and for one that does more."""
+    """What was counted of one reason: for a rule that only reports it, and for one that does more."""
 
     to_report: Problem
     to_treat: Problem

@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from recovery.decide import brakes
+from recovery.decide.claims import other_machine
 from recovery.decide.decision import (
     REPEAT,
     Decision,
@@ -65,8 +66,8 @@ def lay_to_rest(s: Situation) -> Decision:
         return leave(why, REPEAT)
     if r is None or r.phase is not Phase.HANDED_OVER:
         return leave(f"{s.node_name} is in nobody's hands", REPEAT, "no-ghost")
-    if s.machine is not None and s.machine.id != r.machine.id:
-        return superseded(s, r, f"the machine behind {r.node} is {s.machine.id} now")
+    if (other := other_machine(s, r)) is not None:
+        return superseded(s, r, f"the machine behind {r.node} is {other} now")
     if why_gone := gone_at_last(s, r):
         left = f"; {s.poll.sentence}" if isinstance(s.poll, Unfinished) else ""
         return superseded(s, r, f"{why_gone}{left}")

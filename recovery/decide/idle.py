@@ -22,6 +22,7 @@ from recovery.decide.acknowledged import (
 from recovery.decide.assessment import Assessment
 from recovery.decide.boot import agrees
 from recovery.decide.budget import places
+from recovery.decide.claims import other_machine
 from recovery.decide.decision import (
     REPEAT,
     SELDOM,
@@ -178,8 +179,7 @@ def released_with(s: Situation, r: Record) -> tuple[Fault, ...]:
 
 def same_boot(s: Situation, r: Record) -> bool:
     """Whether the node is still the same machine in the same boot as on ``r``."""
-    same_machine = s.machine is None or s.machine.id == r.machine.id
-    return same_machine and (s.node is None or s.node.boot_id == r.boot_id)
+    return other_machine(s, r) is None and (s.node is None or s.node.boot_id == r.boot_id)
 
 
 def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
@@ -187,8 +187,8 @@ def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
 
     Where nothing was done about the fault, its own source ends it, or a new boot, or a new fault.
     """
-    if s.machine is not None and s.machine.id != r.machine.id:
-        why = f"the machine behind {r.node} is {s.machine.id} now: the hand-over of {r.machine.id} has ended"
+    if (other := other_machine(s, r)) is not None:
+        why = f"the machine behind {r.node} is {other} now: the hand-over of {r.machine.id} has ended"
         return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED))
     if r.node_gone_since is not None and (back := seen_or_gone(s, r)):
         return back

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from recovery.decide import brakes, tried
 from recovery.decide.boot import written_before
 from recovery.decide.budget import replacement_of
+from recovery.decide.claims import other_machine
 from recovery.decide.decision import (
     LONGEST_RETRY,
     POLLED,
@@ -146,7 +147,7 @@ def put_off(r: Record, now: datetime, error: Retry, why: str) -> Record:
 
 def has_new_boot(s: Situation, r: Record) -> bool:
     assert r.intent is not None
-    if s.node is None or not s.node.ready or (s.machine is not None and s.machine.id != r.machine.id):
+    if s.node is None or not s.node.ready or other_machine(s, r) is not None:
         return False
     return r.intent.booted_since(s.node) and not written_before(s, r.intent.at)
 
@@ -201,12 +202,20 @@ def held_in_flight(s: Situation) -> tuple[Cause, str] | None:
     return by, found[1]
 
 
+def without_gate(s: Situation) -> Decision | None:
+    """Why a recovery that has its slot does not go on: the gate cannot be read. None where it was."""
+    if s.gate is not None and not s.gate_problem:
+        return None
+    why = f"the gate cannot be read: {s.gate_problem or 'no answer'}"
+    return (hold if s.gate_problem else wait)(why, key="gate", held=Cause.GATE)
+
+
 def replaced(s: Situation, r: Record, found: Done) -> Decision:
     """The action is done. For a replacement, claim one new machine, once; then probation begins."""
     assert r.intent is not None
-    if s.gate is None or s.gate_problem:
-        why = f"the gate cannot be read: {s.gate_problem or 'no answer'}"
-        return (hold if s.gate_problem else wait)(why, key="gate", held=Cause.GATE)
+    if unread := without_gate(s):
+        return unread
+    assert s.gate is not None
     if found.final:
         return begin_probation(s, r, found.evidence)
     if not found.complete:

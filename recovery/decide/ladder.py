@@ -29,7 +29,7 @@ from recovery.decide.decision import (
 from recovery.decide.diagnosis import name, not_by_its_own_rule, tolerated
 from recovery.decide.endings import close_excluded, end, hand_over, has_our_marks, next_rung
 from recovery.decide.history import HistoryEvent, note, told
-from recovery.decide.in_flight import begin_probation, observe_call
+from recovery.decide.in_flight import begin_probation, observe_call, without_gate
 from recovery.decide.latch import left_where_some_ended, one_has_ended, only_tolerated
 from recovery.decide.lifecycle import Event
 from recovery.decide.marks import CORDON, anothers, cordoned_by_us, uncordoned, undone
@@ -60,9 +60,8 @@ def recovering(s: Situation, a: Assessment, r: Record) -> Decision:
     """The phase recovering: one effect on the current rung, or the reason why not yet."""
     if r.in_flight:
         return observe_call(s, r)
-    if s.gate is None or s.gate_problem:
-        why = f"the gate cannot be read: {s.gate_problem or 'no answer'}"
-        return (hold if s.gate_problem else wait)(why, key="gate", held=Cause.GATE)
+    if unread := without_gate(s):
+        return unread
     if reason := brakes.excluded(s):
         return close_excluded(s, r, reason)
     if a.taken_back:

@@ -11,6 +11,7 @@ from datetime import timedelta
 
 from recovery.decide import brakes, tried
 from recovery.decide.assessment import Assessment, assess
+from recovery.decide.claims import other_machine
 from recovery.decide.decision import (
     REPEAT,
     Decision,
@@ -116,8 +117,8 @@ def _not_its_node(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """No call is in flight, and the machine that one could be made for is not behind this name any more."""
     if s.node is None:
         why = f"the Node {r.node} is gone, and nothing was called for it{after_the_last_step(r)}"
-    elif s.machine is not None and s.machine.id != r.machine.id:
-        why = f"the machine behind {r.node} is {s.machine.id} now, not {r.machine.id}: nothing was called"
+    elif (other := other_machine(s, r)) is not None:
+        why = f"the machine behind {r.node} is {other} now, not {r.machine.id}: nothing was called"
         why += after_the_last_step(r)
     else:
         return None

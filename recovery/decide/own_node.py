@@ -12,6 +12,7 @@ from recovery.decide.acknowledged import in_their_lives
 from recovery.decide.assessment import Assessment, assess
 from recovery.decide.boot import agrees, put_before, with_node_behind
 from recovery.decide.budget import places, queue_is_full
+from recovery.decide.claims import other_machine
 from recovery.decide.decision import (
     REPEAT,
     Decision,
@@ -158,16 +159,15 @@ def _elsewhere(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 def took_its_place(s: Situation, r: Record) -> bool:
     """Whether another machine goes by this name while a replacement is in flight, which waited for that."""
-    another = s.machine is not None and s.machine.id != r.machine.id
     replaces = r.intent is not None and r.in_flight and r.intent.action == Step.REPLACE.value
-    return another and replaces
+    return replaces and other_machine(s, r) is not None
 
 
 def _other_machine(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """Another machine goes by this name: superseded, and nothing is called (law 4)."""
-    if s.machine is None or s.machine.id == r.machine.id:
+    if (other := other_machine(s, r)) is None:
         return None
-    why = f"the machine behind {r.node} is {s.machine.id} now, not {r.machine.id}"
+    why = f"the machine behind {r.node} is {other} now, not {r.machine.id}"
     if r.intent is None or not r.in_flight:
         more = "more " if r.progress.acted else ""
         why = f"{why}: nothing {more}is called{after_the_last_step(r)}"

@@ -416,6 +416,6 @@ class Gates:
                 gate = self._take(self._cluster.get_gate())
         if gate.stamp != gate.uid:
             harmed = gate
-            rebuilt = folded(lambda: rebuild(harmed, self._records(), now))
+            rebuilt = folded(lambda: rebuild(harmed, self._records()))
             gate = self.write_in_any_case(rebuilt)
         return gate

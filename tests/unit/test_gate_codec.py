@@ -255,7 +255,7 @@ def test_a_gate_is_rebuilt_from_the_records(row: str) -> None:
     made, in_line, out = REBUILT[row]
     started = replace(made, starts=(Start(NOW, "m-0", DMA, MACHINE.group),))
     empty = Gate(uid="new", resource_version="1", stamp="")
-    rebuilt = budget.rebuild(empty, [started], NOW)
+    rebuilt = budget.rebuild(empty, [started])
     assert rebuilt.stamp == "new"
     assert (bool(rebuilt.open), bool(rebuilt.slots)) == (in_line, out)
     assert (rebuilt.last_start, [x.group for x in rebuilt.starts]) == (NOW, ["workers"])

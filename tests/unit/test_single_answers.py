@@ -266,7 +266,7 @@ def test_a_gate_that_is_rebuilt_has_each_start_and_claim_once_and_the_oldest_fir
     old = replace(young, node="node-1", uid="record-1", phase_since=NOW - HOUR, starts=())
     old = replace(old, machine=replace(MACHINE, id="m-1"), replacement_machine="m-9")
     counted = gate(stamp="", open=(), starts=(start(0 * SECOND),))
-    rebuilt = budget.rebuild(counted, [young, old], NOW)
+    rebuilt = budget.rebuild(counted, [young, old])
     assert [x.node for x in rebuilt.open] == ["node-1", "node-0"]
     assert len(rebuilt.starts) == 1
     assert rebuilt.claimed == (Claim("m-9", "m-1"),)

@@ -173,7 +173,7 @@ class Poller:
         r.word = RowWord(r.row, now)
         for name in r.nodes.keys() | said.keys():
             life = (views[name].uid, views[name].boot_id)
-            known = _followed(r.nodes.get(name), life, _bounded(said.get(name, {}), r.row, now), now, first)
+            known = _followed(r.nodes.get(name), life, _bounded(said.get(name, {}), r.row), now, first)
             if r.row.of_alerts:
                 known = _Known(life, {k: s for k, s in known.stated.items() if k not in known.gone})
             if known.stated:
@@ -239,7 +239,7 @@ _RANK = {State.GOOD: 0, State.UNKNOWN: 1, State.BAD: 2}
 """Of two series that speak of the same thing the worse one counts."""
 
 
-def _bounded(said: Mapping[Key, Stated], row: MetricRow, now: datetime) -> Mapping[Key, Stated]:
+def _bounded(said: Mapping[Key, Stated], row: MetricRow) -> Mapping[Key, Stated]:
     if len(said) <= MOST_SERIES:
         return said
     worst = sorted(said.values(), key=lambda s: (-_RANK[s.state], s.key))[:MOST_SERIES]
