@@ -114,25 +114,11 @@ class Executor:
         """
         if wish is None and (others := self._not_ours(s, d)):
             return others
-        if proves(d):
-            s = again(None)
-            now = ask(s)
-            if not proves(now):
-                return now if now.effect is None else wait(CHANGED, SOON, "conflict")
-            d = now
-        for _ in range(SLOW_READS):
-            if wish is not None or not self.goes_by_old_reads(s, d):
-                break
-            s = again(s)
-            now = ask(s)
-            if now.effect is None:
-                return now
-            if type(now.effect) is not type(d.effect):
-                return wait(CHANGED, SOON, "conflict")
-            d = now
-        else:
-            if isinstance(d.effect, HARMFUL | STARTS) and self.read_long_ago(s, d):
-                return wait(f"nothing is done to {s.node_name}: {SLOW}", key="slow")
+        if wish is None:
+            found = self._by_fresh_reads(s, d, again, ask)
+            if isinstance(found, Decision):
+                return found
+            s, d = found
         try:
             done = self._do(s, d, again, ask, wish)
         except Conflict:
@@ -140,10 +126,36 @@ class Executor:
         except GateTooLarge as error:
             return hold(f"{d.reason}; but nothing is started: {error.reason}", SELDOM, "gate-size")
         self._conflicts.pop(s.node_name, None)
-        if isinstance(done, Decision):
-            return done
+        return done if isinstance(done, Decision) else self._told(s, d, done)
+
+    def _by_fresh_reads(
+        self, s: Situation, d: Decision, again: Again, ask: Ask
+    ) -> tuple[Situation, Decision] | Decision:
+        """``s`` and ``d`` by reads that are fresh enough for what ``d`` does; or what is decided instead."""
+        if proves(d):
+            s = again(None)
+            now = ask(s)
+            if not proves(now):
+                return now if now.effect is None else wait(CHANGED, SOON, "conflict")
+            d = now
+        for _ in range(SLOW_READS):
+            if not self.goes_by_old_reads(s, d):
+                return s, d
+            s = again(s)
+            now = ask(s)
+            if now.effect is None:
+                return now
+            if type(now.effect) is not type(d.effect):
+                return wait(CHANGED, SOON, "conflict")
+            d = now
+        if isinstance(d.effect, HARMFUL | STARTS) and self.read_long_ago(s, d):
+            return wait(f"nothing is done to {s.node_name}: {SLOW}", key="slow")
+        return s, d
+
+    def _told(self, s: Situation, d: Decision, done: Performed) -> Decision:
+        """``d``, which was carried out, with what came of it; people are told."""
         if d.before is not None and done.sentence:
-            d = d.before  # that came of it, and no more
+            d = d.before  # only that was done: the rest was refused
         elif d.before is not None and d.before.report is not None:
             self._publish(s, d.before.reason, d.before.report)
         report = done.report or d.report

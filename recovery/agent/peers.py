@@ -212,23 +212,26 @@ class Sweeper:
         return max(due, self._backoff.until) - self._w.clock.monotonic()
 
     def _round(self, next_in_queue: bool) -> None:
-        """Read the gate, choose what to watch if it is time to, and look at what is due."""
+        """Read the gate, and look at the records that are due.
+
+        In a ``full`` round, which is less frequent, the records to watch are chosen anew.
+        """
         now = self._w.clock.monotonic()
-        everybody = now >= self._due
-        unlisted = self._unlisted() if everybody and not self._me else set()
+        full = now >= self._due
+        unlisted = self._unlisted() if full and not self._me else set()
         gate = self._gate()
-        if everybody:
+        on_gate = places(gate) if gate is not None else set()
+        if full:
             self._remover.turn(gate)
             unlisted |= self._remover.hidden
         self._gauges.show(gate, self._w.cluster.time.now(), self._pace.population)
-        self.own_place = gate is not None and any(node == self._me for node, _ in places(gate))
+        self.own_place = any(node == self._me for node, _ in on_gate)
         if gate is not None:
             self._word.ask(gate)
-        there = (places(gate) if gate is not None else set()) | unlisted | self._wanted_back
-        there |= self._remover.hidden if self._me else set()
+        there = on_gate | unlisted | self._wanted_back | (self._remover.hidden if self._me else set())
         for gone in [place for place in self._look_at if place not in there]:
             del self._look_at[gone]
-        if everybody:
+        if full:
             self._pace.learn(gate)
             self._doubted.clear()
             chosen = self._mine_to_watch(there, self._pace.watched()) | unlisted
@@ -240,10 +243,10 @@ class Sweeper:
             self._holders_due = now + BUSY
         self._look_at_due()
         if not self._me:  # an agent goes on with what it has begun
-            for place in unlisted - self._wanted_back - (places(gate) if gate is not None else set()):
+            for place in unlisted - self._wanted_back - on_gate:
                 self._look_at.pop(place, None)
         self._hand_overs_due = self._w.clock.monotonic() + self._repeat_hand_overs()
-        if everybody:
+        if full:
             self._lay_to_rest()
 
     def _until_the_next(self) -> float:
