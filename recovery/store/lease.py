@@ -26,7 +26,7 @@ from recovery.short import object_name
 from recovery.units import moment, parse_moment
 
 IDLE_SINCE = f"{GROUP}/idle-since"
-"""Annotation on a Lease: until when it was renewed before its holder took it, or took it anew."""
+"""Annotation on a Lease: when it was last renewed before its present holder took it, or took it again."""
 EVER = datetime(1970, 1, 1, tzinfo=UTC)
 """Nothing is known of who was at work before."""
 LATE = 5.0
@@ -70,8 +70,8 @@ class Identity:
     def ended_in_this_pod(self, holder: str) -> bool:
         """Whether ``holder`` was a process of this pod: it has ended, since we hold the instance lock.
 
-        It counts for the own node's record only. What it concluded for a dead agent, others may go on with:
-        one that is killed every half minute would keep it from them for ever.
+        That counts only for the Lease of our own node's record. Leases that it held as a concluder run out,
+        and others take them: a process that is killed every half minute would keep them for ever.
         """
         return self.alone and holder.startswith(f"{Role.OWNER.value}/{self.node}/{self.pod}/")
 
@@ -101,8 +101,8 @@ class InstanceLock:
 def identified(node: str, lock: InstanceLock, place: str) -> Identity:
     """This process, which takes ``lock`` for ``place``.
 
-    Where another one has it (two pods in a node's own network), it is of no pod that anybody could take for
-    ended.
+    Two pods in the node's own network look like one pod. The one that does not get the lock gets a name of
+    its own, so that nobody takes the other one for a process of this pod that has ended.
     """
     alone = lock.take(place)
     return Identity(node, this_pod() if alone else f"{this_pod()}+{uuid.uuid4().hex[:8]}", alone=alone)
@@ -123,9 +123,11 @@ WORD = "noderecovery.dev/page"
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What a Lease says of its node's detector page. ``again``: an agent of the node has renewed it a moment
-    ago, since we listen. ``owned``: an agent of its node holds it. ``dead``: for so long nobody has changed
-    it that none is there."""
+    """What a Lease says of its node's detector page.
+
+    ``again``: an agent of the node renewed the Lease a moment ago, while we were listening. ``owned``: an
+    agent of the node holds it. ``dead``: it has not changed for so long that no agent of the node is alive.
+    """
 
     text: str = ""
     again: bool = False
@@ -138,7 +140,7 @@ class _Seen:
     version: str
     at: float
     looked: float
-    unlike: float | None = None  # when it was last seen in another version
+    other_at: float | None = None  # when another version of it was last seen
 
 
 class Leases:
@@ -197,7 +199,7 @@ class Leases:
         seen = self._seen.get(node)
         if seen is None or seen.version != version:
             before = seen.looked if seen is not None else None
-            seen = self._seen[node] = _Seen(version, now, now, unlike=before)
+            seen = self._seen[node] = _Seen(version, now, now, other_at=before)
         seen.looked = now
         ours = holder.endswith(f"/{self._identity.token}")
         mine = ours and self.held(node)
@@ -209,7 +211,7 @@ class Leases:
             or self._identity.ended_in_this_pod(holder)
             or self._yields(node, holder)
         )
-        idle = idle_of(obj, self._cluster.time.now(), self._late(holder))
+        idle = idle_of(obj, self._cluster.time.now(), self._idle_after(holder))
         silent = self._cluster.time.now() - _at(obj, "renewTime") > timedelta(seconds=length / 2)
         return Lease(holder=holder, mine=mine, stale=stale, silent=silent, idle=idle)
 
@@ -237,8 +239,8 @@ class Leases:
     def tell(self, node: str, word: str, *, at_once: bool) -> None:
         """Tell ``word`` in the Lease of our own node. The Lease is renewed for as long as this is called.
 
-        A change is written ``at_once``, or when the Lease is due. What is to be told at once is told, too,
-        while the Lease is that of the agent before us and has not run out.
+        A change is written ``at_once``, or when the Lease is due. ``at_once`` writes it even while the agent
+        before us still holds the Lease.
         """
         if node not in self._words or (at_once and self._words[node] != word):
             self._held.pop(node, None)  # due now
@@ -248,7 +250,7 @@ class Leases:
             self._tell_beside(node, word)
 
     def _tell_beside(self, node: str, word: str) -> None:
-        """Tell it in the Lease of another agent of the node. Once: each write makes that Lease last anew."""
+        """Tell it in the Lease that another agent of the node holds. Only once, as each write prolongs it."""
         if node in self._beside:
             return
         obj = self._cluster.get_lease(self._named(node))
@@ -264,9 +266,9 @@ class Leases:
     def word(self, node: str) -> Word:
         """What the agent of ``node`` told last.
 
-        One that has died may have a successor, which can tell nothing before the Lease has run out for it:
-        silence is a Lease that nobody has changed for twice its length. Who looks again after minutes does
-        not know when it was renewed: its agent may have died right after.
+        After an agent has died, its successor can tell nothing until the Lease has run out. So an agent
+        counts as silent only after twice the length of the Lease. A peer that looks again after minutes does
+        not know when the Lease was renewed: the agent may have died right after that.
         """
         try:
             obj = self._cluster.get_lease(self._named(node))
@@ -276,7 +278,7 @@ class Leases:
         seen = self._seen[node]
         owned = lease.holder.startswith(f"{Role.OWNER.value}/")
         now, silence = self._clock.boottime(), 2 * self._duration.total_seconds()
-        renewed = seen.unlike is not None and now - seen.unlike < silence
+        renewed = seen.other_at is not None and now - seen.other_at < silence
         again = renewed and owned and not lease.stale
         text = str((obj["metadata"].get("annotations") or {}).get(WORD, ""))
         return Word(text, again=again, owned=owned and not lease.mine, dead=now - seen.at >= silence)
@@ -342,15 +344,15 @@ class Leases:
         self._written[node] = stored
         self._renewed[node] = now = self._cluster.time.now()
         holder = self._identity.holder(role)
-        self._idle[node] = idle = idle_of(body, now, self._late(holder))
+        self._idle[node] = idle = idle_of(body, now, self._idle_after(holder))
         return Lease(holder, mine=True, stale=False, idle=idle)
 
-    def _late(self, holder: str) -> timedelta:
-        """A holder that has not renewed its Lease for this long was not at work all the while.
+    def _idle_after(self, holder: str) -> timedelta:
+        """How long ``holder`` may leave its Lease as it is and still count as at work.
 
-        One renewal may be missed. A concluder that only waits renews once a sweep, about as often as a Lease
-        ends; what is not on the gate it finds once a minute, in the sweep after that. One that takes its
-        place waits as long again, and it is still waiting for the same agent.
+        It may miss one renewal. A concluder that only waits renews once a sweep, which is about as long as a
+        Lease. It finds a record that is not on the gate once a minute, and renews in the sweep after that.
+        Another concluder that takes its place waits for the same agent, so it is allowed twice as long.
         """
         if not holder.startswith(Role.CONCLUDER.value + "/"):
             return timedelta(seconds=2 * self.renew_every + LATE)
@@ -367,8 +369,8 @@ class Leases:
         idle: Idle | None = (self._renewed.get(node, EVER), at)
         if old is not None:
             metadata = dict(old["metadata"])
-            late = self._late(str(spec.get("holderIdentity") or ""))
-            idle = idle_until(old, at, late, holder)
+            allowed = self._idle_after(str(spec.get("holderIdentity") or ""))
+            idle = idle_until(old, at, allowed, holder)
         notes = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != WORD}
         if node in self._words:
             notes[WORD] = self._words[node]
@@ -402,21 +404,22 @@ class Leases:
             self.release(node)
 
 
-def idle_of(obj: dict[str, Any], now: datetime, late: timedelta) -> Idle | None:
-    """From when to when nobody renewed the Lease: until now, or until its holder took it."""
-    if now - _at(obj, "renewTime") >= late:
-        return idle_until(obj, now, late, "")
+def idle_of(obj: dict[str, Any], now: datetime, allowed: timedelta) -> Idle | None:
+    """From when to when nobody renewed the Lease: until now, or until its holder took it. None where it was
+    never left alone for longer than is ``allowed``."""
+    if now - _at(obj, "renewTime") >= allowed:
+        return idle_until(obj, now, allowed, "")
     before, taken = _noted(obj), _at(obj, "acquireTime")
     if before is None or taken - now > timedelta(seconds=LATE):
-        return None  # a clock was set back since: else nobody would have been at work until then
+        return None  # a clock was set back since, or it would have been idle until a moment in the future
     return before, taken
 
 
-def idle_until(obj: dict[str, Any], now: datetime, late: timedelta, holder: str) -> Idle | None:
-    """The same for ``holder``, who takes or renews it ``now``; None where it was not late.
+def idle_until(obj: dict[str, Any], now: datetime, allowed: timedelta, holder: str) -> Idle | None:
+    """The same for ``holder``, who takes or renews it ``now``.
 
-    Another holder that never renewed it may have died before it wrote anything down. What was idle before it
-    still counts.
+    A holder before it that never renewed the Lease may have died before it wrote down what was idle before
+    its own time. So that still counts.
     """
     spec = obj.get("spec") or {}
     before = _noted(obj)
@@ -426,7 +429,7 @@ def idle_until(obj: dict[str, Any], now: datetime, late: timedelta, holder: str)
     if before is not None and not same and spec.get("renewTime") == spec.get("acquireTime"):
         return before, now
     renewed = _at(obj, "renewTime")
-    return (renewed, now) if now - renewed >= late else None
+    return (renewed, now) if now - renewed >= allowed else None
 
 
 def _noted(obj: dict[str, Any]) -> datetime | None:
