@@ -1,9 +1,12 @@
 """Which faults were dealt with, so that they start nothing again? PURE.
 
-Proved gone, handed over or released: the same fault of the same machine, boot and life of the detector is no
-news. A log rule's is the same while its count is; a plugin's until the plugin takes it back, however often it
-states it, and across its detector's restarts: it states at each start what it finds. Of what happens and is
-over, it is known up to when it was dealt with: only what happens after that is counted.
+A fault was dealt with once it was proved gone, handed over or released. The same fault of the same machine,
+boot and life of the detector is then no news:
+
+- A log rule's fault is the same for as long as its count is.
+- A plugin's fault is the same until the plugin takes it back. A plugin states at each start what it finds, so
+  neither repetition nor a restart of the detector makes it a new one.
+- An edge, which happens and is over, is counted only from the moment at which it was last dealt with.
 """
 
 from __future__ import annotations
@@ -134,10 +137,10 @@ def late_witness(fault: Fault, s: Situation) -> tuple[Fault, ...]:
 
 
 def _too_late(stated: datetime | None, old: Fault, r: Record) -> bool:
-    """Whether what was ``stated`` then is of another event than ``old``: on another GPU, say.
+    """Whether what was ``stated`` then is another event than ``old``: a fault of another GPU, say.
 
-    What is as it is until its source takes it back is the same, whenever another source says so. And who
-    cannot tell when it was stated may have come late to what has been there all the time.
+    A plugin's fault lasts until the plugin takes it back. So another source may state the same one at any
+    time. A source that cannot tell when its fault began may only have been late to see the old one.
     """
     if stated is None or (by_plugin(old) and not old.cleared):
         return False
@@ -146,8 +149,10 @@ def _too_late(stated: datetime | None, old: Fault, r: Record) -> bool:
 
 
 def awaits_word(r: Record, boot: str) -> bool:
-    """Whether ``r``, which is closed, remembers what a plugin may take back in ``boot``. Who does not see it
-    good takes the next fault of that kind for the one that was dealt with."""
+    """Whether ``r``, which is closed, remembers a fault that its plugin may still take back in ``boot``.
+
+    Somebody has to see that it is good again. Else the next fault of that kind would pass for the old one.
+    """
     there = any(f.boot_id == boot and by_plugin(f) and not f.cleared for f in r.acknowledged)
     return not r.phase.open and (there or (bool(r.acknowledged_more) and r.boot_id == boot))
 
@@ -160,9 +165,9 @@ def as_a_persons(r: Record) -> tuple[Fault, ...]:
 
 
 def still_a_persons(s: Situation, r: Record) -> tuple[Fault, ...]:
-    """What a person was given in this boot beside what ``r`` is about, and has not released.
+    """The faults beside those of ``r`` that a person was given in this boot, and has not released.
 
-    No source took it back: that a detector was started anew is no word of the fault.
+    No source has taken them back. A restart of the detector takes nothing back either.
     """
     about = {f.key for f in r.faults}
     here = r.machine.id, s.node.boot_id if s.node is not None else None
@@ -243,10 +248,10 @@ def remembered(r: Record, faults: tuple[Fault, ...]) -> Record:
 
 
 def _latest(known: Fault, named: Fault, boot: str) -> Fault:
-    """Of two words of one fault on a closed record of ``boot``, the later one.
+    """Which of two accounts of one fault is the later one, on a closed record of ``boot``.
 
-    What it remembers is brought up to date, over a boot as well; what it names is not, unless it is of
-    another boot than the record.
+    The faults that a record remembers are kept up to date, also over a boot. Those that it names are not,
+    unless they are of another boot than the record.
     """
     since_then = known.since == named.since and named.boot_id == boot
     same_boot = known.boot_id == named.boot_id
@@ -276,8 +281,8 @@ def _digests(more: str) -> tuple[str, ...]:
 def forgotten(r: Record, gone: tuple[Fault, ...]) -> Record:
     """``r`` without ``gone``, which their own sources have taken back: if they come again, they are new.
 
-    While another source's word of the same is remembered, it stays known of each that it was taken back: its
-    own source's next word would pass for a late one of that other's.
+    Where another source stated the same fault, and that is remembered, the fault stays on the record as taken
+    back. Without that, the next one of its own source would pass for a late witness of the other's.
     """
     keys = {f.key for f in gone}
     others = tuple(f for f in r.acknowledged if f.key not in keys)
@@ -347,9 +352,9 @@ def _in_this_boot(f: Fault, p: Problem, s: Situation, boot: str) -> Fault:
 
 
 def in_their_lives(s: Situation, r: Record) -> Record:
-    """``r``, which is open, with what became of the detectors that stated its faults since.
+    """``r``, which is open, with what became since of the detectors that stated its faults.
 
-    Whoever comes after a release cannot tell a line that is repeated then from the one that was released.
+    An agent that starts after the release could not tell a new line from the one that was released.
     """
     return replace(r, faults=tuple(_in_its_life(f, r, s) for f in r.faults))
 
@@ -447,8 +452,8 @@ def _digested_anew(more: str, before: tuple[Fault, ...], now: tuple[Fault, ...])
 def closed_with(r: Record) -> tuple[Fault, ...]:
     """The faults that were on ``r`` when it was closed, as they are remembered.
 
-    A closed record has not always room to name them all, but they were remembered last: all from the first
-    that it names on. Where that is a digest by now, all before it are, too.
+    A closed record may have no room to name them all. But they were remembered last, in order. So they are
+    all those from the first one on that the record names. If that one is a digest by now, they are all.
     """
     named = {f.key for f in r.faults}
     for at, f in enumerate(r.acknowledged):
@@ -460,17 +465,18 @@ def closed_with(r: Record) -> tuple[Fault, ...]:
 def closed_at(s: Situation, r: Record) -> datetime:
     """When ``r`` was closed, at the earliest.
 
-    A command knows the API server's time to a second. Where this process has read the record within that
-    second, and it was still open, it was closed after that.
+    A command knows the API server's time only to a second. If this process read the record within that second
+    and found it open, it was closed after that read.
     """
     seen, said = s.open_at, r.phase_since
     return seen if seen is not None and said < seen <= said + ABOUT_NOW else said
 
 
 def _counted_now(f: Fault, s: Situation, r: Record, until: datetime | None = None) -> Fault:
-    """``f`` of ``r`` as its source states it now; as it is, where that was after ``until``.
+    """``f`` of ``r`` as its source states it now; unchanged where that was stated after ``until``.
 
-    The machine may have booted in a replacement, and the fault come back: then the record knows that boot.
+    The machine may have booted while it was being replaced, and the fault may have come back. Then the record
+    knows that boot.
     """
     p, boot = _problem(f, s), s.node.boot_id if s.node is not None else ""
     if p is not None and p.kind is Kind.EDGE and until is not None:
@@ -501,9 +507,10 @@ def _by_then(p: Problem, until: datetime) -> Problem | None:
 
 
 def _seen_in_this_boot(f: Fault, p: Problem, s: Situation, until: datetime | None) -> bool:
-    """Whether this process has seen ``p`` stated of the boot of now by ``until``.
+    """Whether this process has seen ``p`` stated in the present boot, by ``until``.
 
-    Then ``f`` is about it, though its record may know of a boot before alone. A mark stays over a boot.
+    Then ``f`` is about this boot, even where its record knows only an earlier one. Not so for a mark, which
+    stays over a boot.
     """
     if s.machine is None or f.machine != s.machine.id or (p.lasting and p.stated is None):
         return False
@@ -513,9 +520,10 @@ def _seen_in_this_boot(f: Fault, p: Problem, s: Situation, until: datetime | Non
 def stated_after(f: Fault, p: Problem, r: Record, until: datetime) -> bool:
     """Whether ``p``, which is the fault ``f`` of ``r`` as it is now, was stated after ``until``.
 
-    A plugin states at each run what it has found once. An agent that was started since cannot tell. What it
-    finds soon after, in the life of the detector that is known, is taken to be as it was: stated once more,
-    it is a new fault. Where another agent has looked before it, that one knew.
+    For a plugin's fault, the first statement counts, as a plugin repeats it at each run. An agent that was
+    started since cannot tell. What it finds soon after ``until``, in the same life of the detector, it takes
+    for the fault that was there before; once that is stated again, it is a new one. Where another agent has
+    looked before it, that one knew.
     """
     seen = p.stated or p.since
     if by_plugin(f):
@@ -533,7 +541,7 @@ def _problem(f: Fault, s: Situation) -> Problem | None:
 def worth_a_record(r: Record | None, treat: bool) -> bool:
     """Whether a fault that is not known opens a record.
 
-    Once the memory is full, one that is only reported does not: it could not be remembered, and would be
-    reported anew in every cycle.
+    Once the memory is full, a fault that is only reported does not: it could not be remembered, and would be
+    reported again in every cycle.
     """
     return r is None or treat or r.phase is Phase.LOST or not full(r)

@@ -21,11 +21,11 @@ KUBELET_WRITES = timedelta(seconds=60)
 """Within so long a living kubelet puts right what its Node says (nodeStatusUpdateFrequency is 10 s). If it is
 silent, the Node is not Ready by then (node-monitor-grace-period is 50 s)."""
 LONG_GAP = timedelta(seconds=30)
-"""A leader that is followed by another leaves a shorter one. No backup of etcd is as young as that."""
+"""A gap in the leadership that is shorter is a mere change of leaders. No backup of etcd is as young."""
 APART = timedelta(seconds=30)
-"""The clocks of two machines are no further apart, or else it is told."""
+"""How far the clocks of two machines may be apart. Beyond that, people are told of it."""
 FIRST_YEAR = 2000
-"""A Lease that says no moment, or that is not there, says nothing of a gap."""
+"""A gap that begins before this year is none: the Lease is missing, or has no time on it."""
 
 
 def agrees(s: Situation) -> bool:
@@ -52,8 +52,8 @@ def by_the_kernel(s: Situation, seen_to_agree: bool) -> Situation:
 def elsewhere(s: Situation, seen_on: str) -> str:
     """Why this agent does not run on the machine that its Node is now; "" where nothing shows that.
 
-    ``seen_on``: the machine that the Node was when this process last saw kernel and Node agree. What an agent
-    reads on one machine is no fault of another one that goes by its name.
+    ``seen_on``: the machine that the Node was when this process last saw kernel and Node agree. A fault that
+    an agent reads on its own machine is not one of another machine that has got the name since.
     """
     r = s.record
     if s.node is None or s.machine is None or not s.kernel_boot or not s.node.boot_id or agrees(s):
@@ -78,8 +78,11 @@ def boot_unknown(s: Situation) -> str | None:
 
 
 def _older_than_this_kernel(s: Situation) -> str | None:
-    """Where both name the same boot, or this process has seen them agree, the kernel is believed. A kubelet
-    that has written since it booted, and names another boot, says that this kernel is not its machine's."""
+    """Why the Node may be older than this kernel's boot; None where the boot is known.
+
+    It is known where Node and kernel agree, or once did. And where the kubelet has written since this kernel
+    booted, and names another boot: then the kernel is not that of the node's machine.
+    """
     assert s.node is not None
     if s.node_behind or agrees(s) or s.kernel_began is None:
         return None
@@ -94,7 +97,11 @@ def _older_than_this_kernel(s: Situation) -> str | None:
 
 
 def _unheard(s: Situation) -> str | None:
-    """Who has just begun to watch, and finds that nobody was at work for long, knows of no boot before."""
+    """Why the Node may be from before the last boot; None where that is not to be feared.
+
+    It may be where nobody was at work for long, and this process has just begun to watch: it knows of no
+    boot in between.
+    """
     if not _has_just_come(s) or s.lease.idle is None:
         return None
     since, until = s.lease.idle
@@ -107,8 +114,11 @@ def _unheard(s: Situation) -> str | None:
 
 
 def written_before(s: Situation, moment: datetime) -> bool:
-    """Whether what the Node says of its boot may be from before ``moment``: it is not known which boot the
-    machine is in; or who has just begun to watch knows of no boot before, and has not heard the kubelet."""
+    """Whether the Node's boot ID may have been written before ``moment``.
+
+    It may, where it is not known which boot the machine is in. And where this process has just begun to
+    watch, and the kubelet has not written since ``moment``.
+    """
     if s.node is None:
         return False
     return boot_unknown(s) is not None or (_has_just_come(s) and heard_before(s.node, moment))
@@ -129,8 +139,8 @@ def _confirmed(s: Situation, r: Record | None) -> bool:
 
 
 def put_before(p: Problem, s: Situation) -> str:
-    """Why a mark may be about a boot that is over: its source saw it before the machine booted, or it says
-    itself that it was put there before. Empty where neither is known."""
+    """Why a mark may be about an earlier boot: its source saw it before the machine booted, or the mark
+    itself says that it was put there before. Empty where neither is known."""
     if p.stated is not None or s.node is None or not (s.afar or agrees(s)):
         return ""
     if p.first_in not in ("", s.node.boot_id):

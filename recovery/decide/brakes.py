@@ -61,8 +61,8 @@ def off(s: Situation) -> str | None:
 
 
 def just_back(s: Situation) -> str | None:
-    """While the API server was away nobody could tell that a node is sick or unknown. Each agent asks again
-    soon, and what it tells counts for the brake (law 10)."""
+    """The API server was away, and is back. Meanwhile no agent could write that its node is sick or unknown.
+    Nothing starts before all of them could, since that counts for the brake (law 10)."""
     if s.back_for is None or s.back_for >= ALL_ARE_BACK:
         return None
     left = span(ALL_ARE_BACK - s.back_for)
@@ -363,9 +363,9 @@ def brake_allows(share: Share, population: int) -> int:
 
 
 def correlated(s: Situation) -> str | None:
-    """Many machines with this fault share something that most others have not: one cause, which recovering
-    them one by one does not repair (law 10). A fault that is only told of holds nothing: a machine that keeps
-    its whole job waiting is recovered for the fault that it has alone."""
+    """Many machines with this fault share something that most others have not. So they have one cause, and to
+    recover them one by one does not repair it (law 10). A fault that is only reported holds nothing: the
+    machine may have another fault of its own, and is recovered for that."""
     approvals = s.gate.approved if s.gate is not None else ()
     for reason, what_is_shared in s.correlated.items():
         if _treats(s, reason) and not approved(approvals, reason, s.now):

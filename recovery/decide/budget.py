@@ -24,10 +24,10 @@ are. All others wait on their records, behind those."""
 LABEL_VALUES, NAMES = 12, 5
 """How many label values the census has on the gate, and how many names of sick nodes."""
 PLACED = 20
-"""While no more nodes may be out, slots keep the providerID of their machine. With 50 slots the gate has no
-room for that, and nobody may take a word off another's slot later."""
+"""While no more nodes may be out than this, slots keep the providerID of their machine. With 50 slots the
+gate has no room for it, and an agent may not shorten another's slot later."""
 DELETED = "deleted"
-"""Whose slot it is, where that record was deleted and the gate made again since: nobody knows its UID."""
+"""The UID on the slot of a deleted record, once the gate was made again: nobody knows the real one."""
 KEPT = (
     "topology.kubernetes.io/zone",
     "node.kubernetes.io/instance-type",
@@ -69,7 +69,8 @@ def restore(gate: Gate, slot: Slot) -> Gate:
 
 
 def _with(slots: tuple[Slot, ...], slot: Slot) -> tuple[Slot, ...]:
-    """``slots`` and ``slot``, made from its record: it keeps its providerID only if few have a slot."""
+    """``slots`` and ``slot``, which was made from its record. It keeps its providerID only among few
+    slots."""
     return (*slots, slot if len(slots) < PLACED else replace(slot, provider_id=""))
 
 

@@ -111,9 +111,11 @@ def fault_of(p: Problem, s: Situation) -> Fault:
 
 
 def of_a_boot_before(p: Problem, s: Situation) -> bool:
-    """Whether a mark that stays over boots is known from one before this alone: it states nothing of the boot
-    of now, unless it was seen to be put there in it. Another machine of the same name has a Node of its own,
-    and so the marks of its own."""
+    """Whether a mark, which stays over boots, is known only from an earlier boot of this machine.
+
+    Then it says nothing of the present boot, unless it was seen to be put there in it. A mark that is known
+    of another machine of the same name does not count: that one had another Node, and marks of its own.
+    """
     r, boot = s.record, s.node.boot_id if s.node else ""
     if not p.lasting or p.stated is not None or r is None or not boot:
         return False
@@ -249,8 +251,11 @@ def diagnosed(fault: Fault, s: Situation, edge: Edge | None = None) -> Diagnosis
 
 
 def _as_it_was_met(fault: Fault, s: Situation, r: Record) -> Diagnosis:
-    """The edge is over, and on the record: the rule that it met then still applies. That is the record's, or
-    where it came beside another fault, the last one that does as much as was to be done about it."""
+    """The edge is on the record, and over: the rule whose ``times`` it met still applies.
+
+    That is the record's rule. Where the edge came beside another fault, it is the last rule that matches and
+    does as much (treats or reports) as was to be done about the edge.
+    """
     rules = ((rank, rule) for rank, rule in enumerate(s.policy.rules) if matches(rule, fault, s.node))
     found = [_with_rule(fault, rule, rank, s) for rank, rule in rules]
     theirs = [d for d in found if d.rule_name == r.rule]
@@ -352,8 +357,11 @@ def cleared(fault: Fault, s: Situation) -> bool:
 
 
 def of_a_silent_device(fault: Fault, reading: Reading) -> bool:
-    """Whether ``fault`` is of one device of which nothing is said, though something is of others like it. A
-    process that has seen that one knows it for unknown; to another the good word of the others is not its."""
+    """Whether ``fault`` is of a device of which its source says nothing, while it speaks of others like it.
+
+    A process that has seen the device knows that it is unknown now. One that was started since sees only the
+    others, and must not take their good status for that of the device.
+    """
     there = reading.devices.get((fault.type, fault.reason), frozenset())
     if not fault.device or ", " in fault.device or fault.device in {*there, *map(short_device, there)}:
         return False  # on a record of many faults its name is cut
@@ -392,9 +400,11 @@ def stated(s: Situation, found: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
 
 
 def unreadable(s: Situation, fault: Fault) -> str | None:
-    """Why nothing fresh is known of ``fault`` now, or None. For the fault of a silent source the silence is
-    the evidence. One that the record remembers is not there for sure while a good word about it, which this
-    process may have come too late to see turn, is not confirmed."""
+    """Why nothing fresh is known of ``fault`` now, or None.
+
+    Of a source that is silent, the silence is the fault and its evidence. A fault on the record is in doubt
+    while its source shows a good status that is not confirmed: it may have turned before this process began.
+    """
     if fault.type == SIGNAL_UNKNOWN:
         return None
     reading = s.reading_of(fault.source)
@@ -406,9 +416,11 @@ def unreadable(s: Situation, fault: Fault) -> str | None:
 
 
 def without_a_word(s: Situation) -> tuple[Fault, ...]:
-    """The faults on the record of which their source says nothing: neither that they are there, nor that they
-    are over. What it held in another process it has forgotten. Not those that no source takes back: of them
-    the record is the evidence. A source that states another fault of the type may hide this one by it."""
+    """The faults on the record of which their source says neither that they are there nor that they are over.
+
+    It may have stated them to a process before this one, and that is forgotten. Left out are faults that no
+    source takes back, since the record is their evidence, and those that another fault of the type may hide.
+    """
     r, boot = s.record, s.node.boot_id if s.node is not None else ""
     if r is None or r.phase not in (Phase.SUSPECT, Phase.WAITING, Phase.RECOVERING) or not boot:
         return ()
@@ -438,8 +450,8 @@ def unheard(readings: tuple[Reading, ...], missed: Mapping[Fault, datetime]) -> 
 
 
 def read_no_more(s: Situation, fault: Fault) -> bool:
-    """Whether the fault's source is not read since the policy was changed: nothing more will be known of it.
-    What is read has a reading in each cycle, and be it that nothing is known."""
+    """Whether the fault's source is not read any more, since the policy was changed: nothing more will be
+    known of it. A source that is read has a reading in each cycle, even where nothing is known."""
     return bool(s.readings) and s.reading_of(fault.source) is None
 
 

@@ -83,11 +83,11 @@ def left_where_some_ended(s: Situation, found: tuple[Diagnosis, ...]) -> tuple[D
 
 
 def taken_back(s: Situation, found: tuple[Diagnosis, ...], r: Record) -> bool:
-    """Whether every fault to treat has ended without us. Where none is to treat, or a person has the node:
-    all faults of ``r``.
+    """Whether every fault to treat has ended without us. Where none is to be treated, or a person has the
+    node: whether every fault of ``r`` has.
 
-    Once one was confirmed, another that its own rule tolerates still is no reason to go on. Its source states
-    it, so it gets a record of its own.
+    A confirmed record also ends where all that is left is still tolerated by its own rule, and its source
+    states it now: it gets a record of its own.
     """
     if r.phase is Phase.HANDED_OVER or not any(was_treated(d) for d in found):
         return bool(r.faults) and all(has_ended(f, s) for f in r.faults)
@@ -105,7 +105,7 @@ def _stated(fault: Fault, s: Situation) -> bool:
 
 
 def only_tolerated(s: Situation, found: tuple[Diagnosis, ...]) -> Diagnosis | None:
-    """The fault that will be due first, where the others have ended and its rule tolerates what is left."""
+    """The fault that will be due first, where some have ended and all that is left is tolerated still."""
     left = left_where_some_ended(s, found)
     d = min(left, key=lambda d: d.due) if left else None
     return d if d is not None and s.now < d.due else None
@@ -122,9 +122,9 @@ def one_has_ended(s: Situation, r: Record) -> str:
 
 
 def may_be_gone(s: Situation, faults: Iterable[Fault]) -> str:
-    """Why it is not known whether any of ``faults`` is still there; empty if one is, or there are none.
+    """Why it is not known whether any of ``faults`` is still there; empty if one surely is, or none is given.
 
-    A source that could take its fault back, and is silent, says nothing of it. What has ended is not there.
+    A fault may be gone where its source could take it back, and cannot be read now.
     """
     left = [f for f in faults if not has_ended(f, s)]
     reasons = ["" if f.latched else unreadable(s, f) or "" for f in left]

@@ -47,9 +47,11 @@ MOST_NAMED = 3
 READY = "Ready"
 """The condition of a Node that its kubelet writes, or a controller in its place."""
 GONE_FROM_ITS_GROUP = timedelta(seconds=60)
-"""One answer of a cloud may be older than another: so long each has to show the group without the machine."""
+"""For how long each answer of the cloud has to show the group without the machine. One answer alone may be
+older than the one before it."""
 EARLY_FOR = timedelta(minutes=20)
-"""So long after a boot at most what is wrong may be too early to be stated: drivers and plugins come up."""
+"""How long after a boot at most a source may wait before it states what is wrong: drivers and plugins come
+up."""
 NO_PROOF = "; nothing is proved without that page"
 NODE_ALONE = ", so only its Node can prove it"
 
@@ -119,16 +121,16 @@ def prove_replacement(s: Situation, a: Assessment, r: Record) -> Decision:
 
 
 def _for_good(found: tuple[Diagnosis, ...]) -> str:
-    """The first of these faults that no source takes back before the next boot: no probation passes in this
-    one, and what was seen has to be on a record that a boot ends."""
+    """The first of these faults that only another boot ends. No probation succeeds in this boot, so the fault
+    gets a record of its own."""
     return next((name(d.fault) for d in found if d.fault.latched), "")
 
 
 def joined_or_blind(s: Situation, r: Record, is_ready: str, joined: str) -> Decision | None:
-    """Put on record that the new node is Ready, and by what it can be proved. None: probation goes on.
+    """Write down that the new node is Ready, and by what it can be proved. None: probation goes on.
 
-    It is put there again, and probation begins again, when its page cannot be read any more, when nobody
-    tells of it any more, and when it can. Who falls silent may be followed by one that has a fault to tell.
+    It is written again, and probation begins again, when the node's page cannot be read any more, when its
+    agent falls silent, and when the page can be read again. After a silence there may be a fault to tell of.
     """
     blind, alone = blind_there(s), by_node_alone(s)
     if blind or alone:
@@ -209,17 +211,17 @@ def _page_there(s: Situation) -> PageThere | None:
 
 
 def only_told(s: Situation, a: Assessment) -> str:
-    """What the page shows all the same, and the policy only tells; empty if it shows nothing.
+    """Which faults are there that the policy only reports; empty if there are none.
 
-    It speaks against no proof, and gets a record of its own once this one is closed.
+    They do not speak against the proof. They get a record of their own once this one is closed.
     """
     shown = [f"{name(d.fault)} ({why_reported(d)})" for d in stated(s, a.found)]
     return f", which shows {few(shown, MOST_NAMED)}" if shown else ""
 
 
 def _not_heard(s: Situation, r: Record) -> str:
-    """Whose word is missing of what was treated, since the policy does not read that source any more, and no
-    other one stated the same; empty if nobody's is."""
+    """Which sources stated a fault that was treated, and are not read any more, where no other source stated
+    the same fault; empty if there are none."""
     said: dict[tuple[str, str], list[str]] = {}
     for f in (f for f in r.faults if f.treated is not False):
         said.setdefault((f.type, f.reason), []).append(f.source if read_no_more(s, f) else "")
@@ -237,10 +239,12 @@ def on_probation(s: Situation, r: Record, who: str, lasts: timedelta) -> Decisio
 
 
 def _blind_to_what_was_treated(s: Situation, r: Record) -> str:
-    """Why it is not known whether a fault that was treated is there still: its condition is bad on the Node
-    as before, from before the boot, or Unknown; or, of the same machine, its source has no word in this boot,
-    as an exporter whose pod is not there, or a series that is gone. "" where one of those who stated it is
-    heard again."""
+    """Why it is not known whether a fault that was treated is still there; "" where it is known.
+
+    It is not known while all sources that stated it are unknown: a condition is Unknown, say, or as it was
+    before the boot. On the same machine a source that is silent in this boot does not count either: its pod
+    is not there, or its series are gone.
+    """
     said: dict[tuple[str, str], list[str]] = {}
     for f in (f for f in r.faults if f.treated is not False):
         if (reading := s.reading_of(f.source)) is not None:
@@ -253,8 +257,10 @@ def _blind_to_what_was_treated(s: Situation, r: Record) -> str:
 
 
 def _without_series(s: Situation, f: Fault, reading: Reading) -> str:
-    """That no series speaks of ``f`` since the boot, where one did before it: the process that saw that may
-    have ended. An alert has none while it does not fire."""
+    """That no series says anything of ``f`` since the boot, though one did before; else "".
+
+    This process may not have seen that one. An alert has no series while it does not fire.
+    """
     asked = s.policy.source("prometheus") if f.source == "prometheus" else None
     rows = [row for row in asked.metrics if row.name == f.life] if asked is not None else []
     if not rows or any(row.of_alerts for row in rows):
@@ -266,16 +272,18 @@ def _without_series(s: Situation, f: Fault, reading: Reading) -> str:
 
 
 def _early_word(s: Situation, r: Record) -> str:
-    """What is wrong as before, for too short a time in this boot to be stated; "" where nothing is. It is
-    soon stated, and then calls for the next step, or is over."""
+    """What is wrong as before, but not yet for long enough in this boot to be stated; "" where nothing is.
+
+    Soon it is stated and calls for the next step, or it is over.
+    """
     treated = ((f, s.reading_of(f.source)) for f in r.faults if f.treated is not False)
     return next((why for f, x in treated if x is not None and (why := x.early.get(f.type))), "")
 
 
 def _unwatched(s: Situation, r: Record, who: str) -> Decision | None:
-    """A peer began the probation, or this agent before a restart; or the machine booted between two looks.
+    """This process has not watched the whole probation. Time that nobody watched proves nothing (law 11).
 
-    Time that nobody watched proves nothing (law 11).
+    A peer may have begun the probation, or this agent before a restart; or the machine booted meanwhile.
     """
     if s.watched_for is None or s.watched_for >= r.probation:
         return None
@@ -376,8 +384,11 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
 
 
 def _fault_there(s: Situation, a: Assessment, r: Record, found: tuple[Diagnosis, ...]) -> Decision:
-    """A fault speaks against the proof. What its rule tolerates is tolerated here, too. A new one calls for
-    the next step only where that is in its own remedy, and no witness would have to be asked first."""
+    """A fault is there in probation, so nothing is proved. What its rule tolerates is tolerated here, too.
+
+    A new fault calls for the next step only where its own remedy has that step, and its own rule asks no
+    second witness.
+    """
     due = [d for d in found if _due(s, r, d) <= s.now]
     if not due:
         d = min(found, key=lambda d: _due(s, r, d))
@@ -391,14 +402,14 @@ def _fault_there(s: Situation, a: Assessment, r: Record, found: tuple[Diagnosis,
 
 
 def _not_by_its_own_rule(r: Record, d: Diagnosis) -> str:
-    """Why the next step of ``r`` is not for ``d``, by the rule of that; empty if it is, or there is none."""
+    """Why the rule of ``d`` does not call for the next step of ``r``; empty if it does, or there is none."""
     step = r.ladder[r.rung + 1].do if r.in_flight and r.rung + 1 < len(r.ladder) else None
     return not_by_its_own_rule(d, step) if step is not None else ""
 
 
 def _due(s: Situation, r: Record, d: Diagnosis) -> datetime:
-    """Until when ``d`` is tolerated. A Node was Ready once after the step: what it says of that from then on
-    is of another beginning."""
+    """Until when ``d`` is tolerated. The Node was Ready once after the step, so a time in which it is not
+    Ready begins anew."""
     if d.fault.type != READY or r.progress.evidence is None:
         return d.due
     now = [p.since for x in s.readings for p in x.problems if p.type == READY]
@@ -406,8 +417,11 @@ def _due(s: Situation, r: Record, d: Diagnosis) -> datetime:
 
 
 def _still_there(s: Situation, a: Assessment, r: Record) -> tuple[Fault, ...]:
-    """Which faults have returned. A boot ended those that no source has stated since: kept, they would be
-    latched in the new boot, and have a mended machine replaced once the others are gone."""
+    """Which faults have returned. A boot has ended those that no source has stated since.
+
+    If they were kept, they would be latched in the new boot. A repaired machine would be replaced for them
+    once the other faults are gone.
+    """
     stated = tuple(d.fault for d in live(s, a.found))
     if not stated or s.node is None:
         return r.faults
@@ -419,7 +433,7 @@ def _still_there(s: Situation, a: Assessment, r: Record) -> tuple[Fault, ...]:
 def fault_returned(s: Situation, a: Assessment, r: Record, why: str, no_more: str = "") -> Decision:
     """Not cured: the next rung if this one's call was made, else the same rung again.
 
-    ``no_more``: why a person has to go on instead. The record names what is there now, in either case.
+    ``no_more``: why a person has to go on instead. In both cases the record names what is there now.
     """
     used = r.in_flight
     back = tuple(
