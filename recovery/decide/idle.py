@@ -156,8 +156,8 @@ def late_witnesses(s: Situation) -> tuple[Fault, ...]:
 
 
 def of_a_deleted_record(s: Situation, r: Record) -> tuple[Fault, ...]:
-    """The faults that the node showed when a person released it after its record was deleted: nobody knows
-    any more which of them it was about."""
+    """All faults that the node showed when a person released it, where its record had been deleted before.
+    Nobody knows any more which of them the record was about."""
     if r.phase is not Phase.RELEASED or r.faults or r.release_heard:
         return ()
     if s.node is None or s.machine is None or not same_boot(s, r):
@@ -223,8 +223,8 @@ def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
 def _calls_for_more(s: Situation, a: Assessment, r: Record) -> bool:
     """Whether a record of what was found takes the place of ``r``.
 
-    Where a remedy was refused, or has not helped, nothing does that is only told, or tolerated still: people
-    would be told of that in its place, and no more of a node that is broken.
+    Where a remedy was refused, or has not helped, only a fault that is to be treated now does. For any other,
+    people would be told of that one, and no more of the node that is broken.
     """
     found = openers(s, a)
     if any(f.treated for f in r.faults):
@@ -233,9 +233,9 @@ def _calls_for_more(s: Situation, a: Assessment, r: Record) -> bool:
 
 
 def _seen_since(s: Situation, a: Assessment, r: Record) -> str:
-    """What has come since a person has the node. It is no part of what was handed over; a release decides.
+    """The faults that came since a person has the node. They were not handed over; a release decides.
 
-    Without the Node it is not known which boot it is in, and so not whether a fault is the one of before.
+    Without the Node its boot is not known. So a fault with the same reason as one before is left out.
     """
     before = {(f.type, f.reason) for f in (*r.faults, *r.acknowledged)} if s.node is None else frozenset()
     since = (d.fault for d in a.found if (d.fault.type, d.fault.reason) not in before)

@@ -58,7 +58,7 @@ from recovery.units import span
 
 MOST_ATTEMPTS = 20
 FINISHED_WITHIN = timedelta(minutes=15)
-"""How long after its deadline what is left of a step may still be done: its first part may have come late."""
+"""How long after its deadline a step may still be finished: its first part may have succeeded late."""
 
 
 def observe_call(s: Situation, r: Record) -> Decision:
@@ -153,17 +153,18 @@ def has_new_boot(s: Situation, r: Record) -> bool:
 
 
 def no_more_to_boot(s: Situation, r: Record) -> bool:
-    """Whether the machine that was asked to boot and its Node are gone, as far as the call's provider shows.
+    """Whether the machine that was asked to boot seems to be gone, and its Node with it.
 
-    That the machine itself is gone has a proof of its own: ``Gone`` may be said of what stands for it.
+    That the machine itself is gone is proved elsewhere (``machine_gone``): ``Gone`` may be about an object
+    that only stands for it.
     """
     boots = r.intent is not None and r.intent.action != Step.REPLACE.value
     return boots and s.node is None and isinstance(s.poll, Gone)
 
 
 def boot_accepted(r: Record) -> bool:
-    """Whether the machine was asked to boot for sure. Its provider may have ended its part long before the
-    machine is up, and shows nothing of it any more: who asked again would break off that boot."""
+    """Whether the machine surely was asked to boot. Its provider may be done long before the machine is up,
+    and show nothing of it any more. To ask again would interrupt that boot."""
     assert r.intent is not None
     return r.intent.action != Step.REPLACE.value and r.intent.state is IntentState.SUBMITTED
 
@@ -190,10 +191,11 @@ def still_running(s: Situation, r: Record, sentence: str) -> Decision:
 
 
 def held_in_flight(s: Situation) -> tuple[Cause, str] | None:
-    """Who forbids what would follow a call that misses its deadline. Its evidence counts all the same.
+    """What forbids the step after a call that misses its deadline: a claim or a pause. Evidence counts
+    anyway.
 
-    Not the exclusion: it wants the recovery to end. And not the brake, for which nodes would have to be
-    counted: the next step asks it before anything is done.
+    The exclusion is not asked, since it is to end the recovery. Nor is the brake, for which nodes would have
+    to be counted: the next step asks it before anything is done.
     """
     found = brakes.first_reason((("claimed", brakes.foreign_claim), ("paused", brakes.paused)), s)
     if found is None:

@@ -124,9 +124,11 @@ def without_slot(s: Situation, r: Record) -> Decision:
 
 
 def slot_put_back(s: Situation, a: Assessment, r: Record, d: Decision) -> Decision:
-    """``d``; or where that only waits for what was asked for, or proves a node that is still out of service
-    (it booted by itself, say), and somebody took the slot off the gate, put it back. Without it others would
-    start meanwhile, and no peer would tell what is to be proved."""
+    """``d``; or, where it only waits and the slot is missing on the gate, put the slot back.
+
+    That is for a call in flight, and for the probation of a node that is still out of service: it booted by
+    itself, say. Without the slot others would start meanwhile, and no peer would look after this record.
+    """
     known = s.gate is not None and not s.gate_problem
     out = r.in_flight or (r.phase is Phase.PROVING and (bool(r.marks) or has_our_marks(s)))
     if d.effect is not None or not known or a.slot is not None or not out:
@@ -182,7 +184,7 @@ def _cordon_refused(s: Situation, r: Record, rung: Rung, what: str) -> Decision:
 
 
 def _uncordoned(node: NodeView, r: Record) -> str | None:
-    """That somebody took off the cordon of another, which was there when a step found it and set none."""
+    """Somebody took off the cordon of another. A step had found it there, and so had set none of ours."""
     begun = r.rung_since is not None or r.progress.retry_at is not None  # put off, it begins anew
     found = r.ladder[: r.rung + 1] if begun else r.ladder[: r.rung]
     anothers_cordon = r.marks.tainted and not r.marks.cordoned and any(x.do not in UNCORDONED for x in found)
@@ -217,8 +219,11 @@ def marks_wanted(s: Situation, r: Record, rung: Rung) -> Marks:
 
 
 def taints_wanted(s: Situation, r: Record) -> tuple[Taint, ...]:
-    """Those that the steps so far name. Another's with the same key and effect stays as it is, and is not
-    ours. One that the API server has just refused is tried again later: the recovery goes on without it."""
+    """The taints that the steps so far name.
+
+    Left out are those whose key and effect another's taint has, which stays as it is. So are those that the
+    API server has just refused: they are tried again later, and the recovery goes on without them.
+    """
     assert s.node is not None
     node = s.node
     named = dict.fromkeys(x.taint for x in r.ladder[: r.rung + 1] if x.taint is not None)

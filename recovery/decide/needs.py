@@ -44,10 +44,8 @@ COUNTED_LATELY = timedelta(minutes=1)
 """How old a census may be for the brake to hold what only waits."""
 CENSUS_AGE = timedelta(seconds=10)
 """How old a census may be while a recovery goes on. Right before a provider's call it is counted again."""
-
-
 JOINS_WITHIN = timedelta(minutes=2)
-"""So long after a machine was claimed its group is not asked whether it has another one in its place."""
+"""How long a claimed machine may take to join, before its group is asked whether another has its place."""
 
 
 def subject(s: Situation) -> Record | None:
@@ -74,7 +72,7 @@ def _while_off(s: Situation, r: Record) -> Iterator[Need]:
 
 
 def _closed(s: Situation, r: Record) -> Iterator[Need]:
-    """Whether the machine is gone that a person was to take, or that a deleted record was about."""
+    """Of a record that was handed over, or of one that was deleted: whether its machine is gone."""
     deleted = s.gate is not None and any(
         slot.node == s.node_name and slot.record_uid != r.uid for slot in s.gate.slots
     )

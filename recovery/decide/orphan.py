@@ -105,8 +105,11 @@ def _wanted_back(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 
 def _call_in_flight(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    """The controller puts back a slot that somebody took off: what has no place on the gate is looked at too
-    seldom for its probation to be watched. An agent may not do so for another's node."""
+    """Observe the call, or prove its effect. The controller also puts back a slot that somebody took off.
+
+    A record without a place on the gate is looked at too seldom for its probation to be watched. An agent may
+    not put back the slot of another's node.
+    """
     if not r.in_flight:
         return None
     d = prove(s, a, r) if r.phase is Phase.PROVING else observe_call(s, r)
@@ -158,9 +161,9 @@ def gone_too_long(s: Situation, r: Record) -> Decision:
 
 
 def _not_waited_for(s: Situation) -> tuple[Cause, str] | None:
-    """What would hold the node's own agent, too, if it were there: such time is not its to come back in.
+    """What would hold the node's own agent if it were there. That time does not count against its patience.
 
-    The brake holds where somebody has counted: nobody counts the fleet in order to wait.
+    The brake is asked only where somebody has counted the nodes: nobody counts them in order to wait.
     """
     questions = brakes.FORBIDDEN if s.census is None else brakes.GOING_ON
     found = brakes.first_reason(questions, s)

@@ -94,10 +94,10 @@ def closed(s: Situation, a: Assessment, r: Record) -> Decision:
 
 
 def _begun(s: Situation, a: Assessment) -> Decision:
-    """A new record. Where nothing is tolerated, the controller writes it as confirmed: that is what it would
-    write next, and of a crowd each write is one that the API server has to make a thousand times.
+    """Open a record. Where nothing is tolerated, the controller writes it as confirmed at once.
 
-    Of a Node that is not Ready more has to be read first.
+    That saves a write for each node, of which a thousand may fail together. Where the Node is not Ready, more
+    has to be read before the record can be confirmed.
     """
     begun = begin(s, a)
     if not s.afar or not isinstance(begun.effect, WriteRecord) or s.node is None or not s.node.ready:
@@ -150,7 +150,8 @@ def _no_node(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 
 def _elsewhere(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    """Another machine goes by this name, and the record is its own: not for an agent on the one before it."""
+    """Another machine goes by this name, and the record is about that one. This agent still runs on the old
+    machine, so the record is not for it."""
     assert s.node is not None
     if not s.elsewhere or s.machine is None or s.machine.id != r.machine.id:
         return None
@@ -226,7 +227,7 @@ def _rebooted(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 
 def _disowned(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    """A taint of ours that somebody changed is theirs. One that was taken off holds the next step."""
+    """A taint of ours that somebody changed is theirs now. (One that was taken off holds the next step.)"""
     assert s.node is not None
     theirs = tuple(t for t in r.marks.taints if anothers(s.node, t))
     return disown(r, theirs, "changed") if theirs else None
@@ -263,10 +264,10 @@ def _unrecorded(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 
 def _marked_anew(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    """A mark that was taken off and put there again is on the record as it is now. It outlasts a boot, after
-    which nothing else shows that it is from before it.
+    """Where a mark was taken off and put there again, the record gets the new one.
 
-    One that is first seen after a boot may be of it: a check at boot has put it there before anybody looked.
+    After a boot, only the record shows that the mark is older than the boot. A mark that is first seen after
+    a boot may belong to it: a check at boot may have put it there before anybody looked.
     """
     assert s.node is not None
     if r.phase is Phase.PROVING:
@@ -282,8 +283,11 @@ def _marked_anew(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 
 def _detector_anew(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    """That a detector was started anew is on the record: what it states then is a new fault once a person has
-    released this one, though its count is the same and this process has ended."""
+    """Write down that a detector was started anew.
+
+    What it states from then on is a new fault once a person has released this one, even with the same count,
+    and even after this process has ended.
+    """
     changed = in_their_lives(s, r) if r.phase is not Phase.PROVING else r
     if changed == r:
         return None
@@ -297,7 +301,8 @@ def _known_since(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 
 def _hold_begins(s: Situation, a: Assessment, r: Record) -> Decision | None:
-    """From when a fault is held that its source has taken back is on the record: it survives this process."""
+    """Write down from when the hold of a fault runs that its source took back: so it survives this
+    process."""
     change = noted(s, r) if r.phase is not Phase.PROVING else None
     return act(WriteRecord(change[0]), change[1]) if change else None
 

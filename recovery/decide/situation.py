@@ -38,12 +38,12 @@ MOST_SLOTS = 50
 """The most slots of any budget. With more, agents spend their time on 409 conflicts over the gate: 300 agents
 needed 15,307 writes that failed, and 142 s, until each had one of 300 slots."""
 ABOUT_NOW = timedelta(seconds=3)
-"""The API server's time is known to so much (``clock.ApiTime``): it is cut down to a second, and an answer is
-on its way for up to two. The next answer may put it back, so that a moment that was now is ahead of now."""
+"""How exactly the API server's time is known (``clock.ApiTime``): it has whole seconds, and an answer takes
+up to two. The next answer may set it back, so that a moment that was now is in the future."""
 ABREAST = 2
-"""How many from the head of the queue may start without a turn, where there are slots for all of them. With
-fifty in the queue, a third one makes it slower: too many compare-and-swaps of the gate fail. A process that
-looks after all nodes writes for many at once, and has no such conflicts."""
+"""How many from the head of the queue may start at the same time, where there are slots for all of them. With
+fifty in the queue, a third one makes it slower: too many compare-and-swaps of the gate fail. In fleet mode
+one process writes for many nodes at once, so it has no such conflicts."""
 
 
 class Role(StrEnum):
@@ -71,9 +71,11 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class PageThere:
-    """What the agent of a new node tells of its detector's page: why it is ``unreadable``, empty where it is
-    readable, and which fault makes the node ``sick``. ``heard``: it was told again since this prover listens.
-    ``silent``: it was not, in time."""
+    """What the agent of a new node tells of its detector's page.
+
+    ``unreadable``: why it cannot be read; empty where it can. ``sick``: the fault that makes the node sick.
+    ``heard``: it has told something since this process listens. ``silent``: it has not, for too long.
+    """
 
     unreadable: str = ""
     since: datetime | None = None

@@ -21,11 +21,12 @@ from recovery.quick import replace
 from recovery.units import span
 
 LEAST = timedelta(seconds=15)
-"""What is shorter is not written by itself."""
+"""A hold that is shorter is not written down by itself."""
 TOGETHER = timedelta(seconds=30)
-"""How much of short holds, which the agent remembers, is written at once."""
+"""Short holds are only remembered. Once they make this much together, they are written down."""
 RENEWED = timedelta(seconds=35)
-"""By so much a gap between two renewals of a Lease may be longer than what the agent itself saw of it."""
+"""A gap between two renewals of a Lease may be longer by this much than the holds that the agent saw in
+it."""
 ZERO = timedelta(0)
 BY = {
     Cause.PAUSE: "by a pause",
@@ -80,7 +81,7 @@ def passed(s: Situation, since: datetime) -> timedelta:
 
 
 def _set_forward(s: Situation, since: datetime) -> timedelta:
-    """How far the API server's clock was set forward since ``since``. Nobody tried for so long."""
+    """How far the API server's clock was set forward since ``since``. In that time nobody tried anything."""
     ahead = ZERO
     for before, after in s.clock_steps:
         if since <= min(before, after):
@@ -208,7 +209,7 @@ def _waited_for(r: Record) -> bool:
 
 
 def _back(s: Situation, r: Record) -> Record:
-    """The node's own agent is back: what it was waited for is no patience that counts next time."""
+    """The node's own agent is back: the time for which it was waited for does not count the next time."""
     if s.role is not Role.OWNER or not _waited_for(r):
         return r
     p, h = r.progress, r.progress.holding

@@ -52,8 +52,11 @@ def stopped_by_blocker(s: Situation) -> str | None:
 
 
 def _stopped(s: Situation, asked: Callable[[Situation], str | None]) -> str | None:
-    """What ``asked`` says. But an urgent fault that came meanwhile waits for nothing, where the step is one
-    that its own rule calls for. The ladder stays as it is: no other step is taken for it."""
+    """What ``asked`` says, where the policy stops a recovery that is under way (``underWay: stop``).
+
+    An urgent fault that came meanwhile does not wait, where its own rule calls for the step that is next. The
+    ladder stays as it is, so no other step is taken for that fault.
+    """
     if s.policy.limits.under_way is not UnderWay.STOP or not (why := asked(s)):
         return None
     step = s.record.step if s.record is not None else None
