@@ -85,6 +85,6 @@ def pause_after(failures: int, first: float, most: float, chance: random.Random)
 
 
 def doubled(first: float, times: int, most: float) -> float:
-    """``first``, doubled so many times, up to ``most``. Who is refused for hours is refused a thousand times,
+    """``first``, doubled so many times, up to ``most``. A client may be refused a thousand times in a row,
     and a thousand doublings are more than a float can hold."""
     return min(most, first * 2.0 ** min(times, 30))

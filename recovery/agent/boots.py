@@ -13,10 +13,11 @@ from recovery.quick import replace
 from recovery.signals.kubelet import READY
 
 MOST_BOOTS = 8
-"""Of one machine are remembered."""
+"""How many boots of one machine are remembered."""
 BEHIND = timedelta(minutes=2)
-"""So long another boot is doubted, of which a kubelet wrote before it was heard last. A kubelet puts right
-within ten seconds what its Node says of its boot (nodeStatusUpdateFrequency); or its clock was set back."""
+"""How long another boot is doubted, if its heartbeat is older than the last one of the boot that is known. A
+kubelet corrects the boot ID on its Node within ten seconds (nodeStatusUpdateFrequency). If the other boot is
+still there after this time, the node's clock was set back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +25,9 @@ class Boots:
     """The boots that the machine of a Node was seen in: the last one, since when, and those before it.
 
     ``heard``: when its kubelet last wrote, by its own clock. ``doubted``: since when the Node names another
-    boot that its kubelet wrote before that. ``unheard``: its kubelet has not written since it was first seen.
-    ``restored``: when the Node was seen to have turned back to an earlier moment of this boot. ``others``:
-    the machines that went by the same name before, each with a boot that it was seen in.
+    boot with an older heartbeat. ``unheard``: its kubelet has not written since the Node was first seen.
+    ``restored``: when the Node was seen to have gone back to an earlier moment of this boot. ``others``: the
+    machines that had the same name before, each with a boot that it was seen in.
     """
 
     machine: str
@@ -40,12 +41,12 @@ class Boots:
     others: tuple[tuple[str, str], ...] = ()
 
     def then(self, node: NodeView, now: datetime) -> Boots:
-        """After ``node`` was seen.
+        """What is known after ``node`` was seen.
 
-        No machine goes back to an earlier boot. A Node does, where etcd was restored to a moment before the
-        last one, until its kubelet writes to it; its heartbeat goes back, too. Restored to before its machine
-        was replaced under the same name, it is written to by the other machine's kubelet. No two machines
-        have a boot in common.
+        No machine goes back to an earlier boot. But its Node does, with its heartbeat, where etcd was
+        restored to a moment before the last boot; until the kubelet writes again. If etcd was restored to a
+        moment before the machine was replaced under the same name, the kubelet of the new machine writes to
+        the old Node. No two machines have a boot in common.
         """
         boot_id, heard = node.boot_id, _heard(node)
         if node.provider_id != self.machine:

@@ -1,8 +1,8 @@
-"""Who counts the fleet? One for all: its count is on the gate, and the others go by that.
+"""Which agent counts the sick nodes of the fleet? One does for all: its count is on the gate.
 
-A count is a list of all Nodes and records, which takes seconds for 5,000 Nodes, and longer for more. It is
-good for ``age`` after it was made; and for as long again as it took, or else a fleet that takes a minute to
-count could never go on.
+To count means to list all Nodes and records, which takes seconds for 5,000 Nodes. A count is good for ``age``
+after it was made, and for as long again as it took. Without that, a fleet that takes a minute to count could
+never go on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from recovery.model import Census
 OWN, OTHERS = 0.75, 0.9
 """Parts of ``age`` after which who counted last counts again, and after which the others begin to."""
 STAGGER = timedelta(milliseconds=500)
-"""How much later each one behind counts, or as much later as a count takes: by then one is on the gate."""
+"""How much later each agent behind begins to count; or as much later as a count takes, if that is longer. By
+then the count of another is on the gate."""
 MOST_BEHIND = 20
 
 

@@ -55,7 +55,8 @@ IN_A_RECOVERY = 5.0
 """Seconds: how old a reading may be that costs a request, while the node has an open record."""
 REMOVAL_AGAIN = timedelta(hours=1)
 NEXT = 10
-"""Only so many at the head of the queue look at the holders of slots every two seconds, not all who wait."""
+"""How many at the head of the queue look at the holders of slots every two seconds. Others look less
+often."""
 BEHIND = "{} has only read an earlier Node of this name, or an earlier boot of it, and reads it again"
 BUG = "a bug in this program, see the log"
 FAILURES = frozenset({"api", "error", "bug"})
@@ -155,8 +156,8 @@ class Agent:
 
     @property
     def word(self) -> tuple[Reading, ...]:
-        """What peers are told of the own page, in the Lease. Nothing while a peer has to take that: it proves
-        what becomes of an open record without a Node."""
+        """What peers are told of the own page, in the Lease. Nothing where the record is open and the Node is
+        gone: then a peer has to take the Lease, to prove what became of the machine."""
         return () if self._lets_go else self._view.readings
 
     def look_at_record(self) -> None:
@@ -248,8 +249,11 @@ class Agent:
         return reading
 
     def _age_allowed(self) -> float | None:
-        """How old a reading may be for which the API server is asked. In a recovery it is to be a fresh one;
-        a server that asks for rest gets it."""
+        """How old a reading may be that costs a request to the API server, in seconds; None: as old as may
+        be.
+
+        In a recovery it has to be fresh. While the server asks for rest, any age will do.
+        """
         if self._w.clock.monotonic() < self._backoff.until:
             return math.inf
         return IN_A_RECOVERY if self._record is not None and self._record.phase.open else None
@@ -363,8 +367,8 @@ class Agent:
     def _notice_deletion(self, s: Situation) -> Situation:
         """Remember the record. If an open one was deleted, stop, and do not create it again.
 
-        Another machine that has got the name since has nothing to do with it. (A node's own agent ends with
-        its machine; the controller does not.)
+        In fleet mode another machine may have got the name since. It has nothing to do with that record. (A
+        node's own agent ends with its machine, so it never meets this.)
         """
         known, now = self._record, self._w.clock.boottime()
         cut_off, self._seen_at = now - self._seen_at >= LEAST.total_seconds(), now
@@ -412,7 +416,7 @@ class Agent:
         return d
 
     def _hand_in(self, s: Situation, a: Assessment, d: Decision) -> Decision:
-        """Others of this process want something of the gate, too: one write carries it all out."""
+        """Hand in the change of the gate, so that one write carries out those of many agents."""
         wish = self._executor.hand_in(s, d, decide)
         if isinstance(wish, Decision):
             return wish
@@ -420,7 +424,7 @@ class Agent:
         return wait(f"{d.reason}: being written to the gate, with what other nodes want of it", key=UNSAID)
 
     def _back_for(self) -> timedelta | None:
-        """Node and record were read: how long the API server has been back, where it was away."""
+        """How long the API server has been back, if it was away. Node and record have just been read."""
         now = self._w.clock.monotonic()
         self._w.outage.answered(now)
         return self._w.outage.over_for(now)

@@ -81,19 +81,19 @@ from recovery.provider.protocol import PowerSensor, Provider, Whereabouts, abili
 from recovery.quick import replace
 
 TELLS_AFTER = 5
-"""Renewals of a Lease, in which an agent of a small fleet has looked at the gate, and told of its page."""
+"""After so many renewals of its Lease, an agent of a small fleet has read the gate and told of its page."""
 NODES_A_SECOND = 500
 """All Nodes are listed to find the one that a new machine became. The pause before the next list grows with
 their number: ten seconds for 5,000 Nodes."""
 PODS_BLIND = 300.0
-"""Seconds for which a list of pods may not be answered, while all else is, without being told of as such."""
+"""For so many seconds it is not reported that the pods cannot be listed, while all else can be read."""
 EVENTS_AGE = 30.0
 """Seconds for which other remediators' Events on a node are not read again; before a destructive call they
 always are."""
 PAST_AGE = 10.0
-"""Seconds for which what the records tell of earlier recoveries is not read again."""
+"""Seconds for which the earlier recoveries on all records are not read again."""
 PAST_AGE_OF_OTHERS = 2.0
-"""Seconds for which it serves another node, too: the gate may have no room for all that was started since."""
+"""The same where one list serves several nodes: the gate may have no room for all that was started since."""
 WHILE_PROVING = 30.0
 """Seconds, at most, for which it is not asked again whether the group has made up for a new machine."""
 WITNESS_AGE = 10.0

@@ -100,7 +100,7 @@ class Holds:
         return self.cause, timedelta(seconds=now - self.since)
 
     def before_that(self, r: Record) -> Mapping[Cause, timedelta]:
-        """For how long which cause held it before."""
+        """How long each cause held it before that."""
         if self.of != _step(r) or r.progress.holding is not None:
             return {}
         return {cause: timedelta(seconds=time) for cause, time in self.before.items()}
@@ -172,7 +172,7 @@ class Memory:
         return self.fences[1] if self.fences is not None and self.fences[0] == _drain(r) else {}
 
     def tells_slow(self, r: Record) -> bool:
-        """Whether it has not been said yet of the drain of ``r``. It has been, then."""
+        """Whether it is asked for the first time about the drain of ``r``: so people are told once."""
         before, self.told_slow = self.told_slow, _drain(r)
         return before != self.told_slow
 

@@ -36,7 +36,7 @@ FIRST_READS = (
 )
 """The fields of a situation that do not wait to be needed, except ``forbidden``, which Events add to."""
 LEEWAY = timedelta(seconds=5)
-"""So far ahead of now, a moment on a record is only the difference between two machines' clocks."""
+"""A moment on a record that is less far in the future only shows that the clocks of two machines differ."""
 
 
 class Observer:
@@ -183,8 +183,10 @@ class Observer:
         return self._heard(s) if role is Role.OWNER else s
 
     def _heard(self, s: Situation) -> Situation:
-        """``s``, unknown where no source has a word on what is on the record: another process may have heard
-        of it last, and nothing is done by that."""
+        """``s``, with each fault of the record as unknown of which its source says nothing.
+
+        The last word on it may have been heard by another process. Nothing is done by that.
+        """
         missed, memory = without_a_word(s), self.memory(s.node_name)
         memory.missed = {f.key: memory.missed.get(f.key, s.now) for f in missed}
         return replace(s, readings=unheard(s.readings, {f: memory.missed[f.key] for f in missed}))
@@ -282,7 +284,7 @@ class Observer:
 
 
 def _claimed(node: NodeView | None, r: Record | None) -> str:
-    """Which other remediator is at work on the node, but for one that is because we asked it."""
+    """Which other remediator is at work on the node; not one that is only because we asked it to be."""
     return (foreign_claim(node, r.works_for_us if r is not None else "") or "") if node is not None else ""
 
 
@@ -294,8 +296,8 @@ def is_ahead(r: Record, now: datetime) -> bool:
 def past(r: Record | None, now: datetime, seen_for: timedelta = timedelta(0)) -> Record | None:
     """``r`` with moments in the future set to ``now``: a timer that counts from one would run too long.
 
-    Up to ``LEEWAY`` ahead they stay as they are. ``seen_for``: how long they have been seen so. If they were
-    each look's own now, a timer would not run at all until they have passed.
+    Up to ``LEEWAY`` ahead they stay as they are. ``seen_for``: how long ago they were first seen to be in the
+    future. They are set to that time. If they were set to each look's own time, no timer would ever run.
     """
     if r is None or not is_ahead(r, now):
         return r
@@ -307,9 +309,8 @@ def past(r: Record | None, now: datetime, seen_for: timedelta = timedelta(0)) ->
         return no_later(at) if at else None
 
     p, call = r.progress, r.intent
-    put_off = (
-        None if call and no_later(call.at) != call.at else p.retry_at
-    )  # so far ahead of now, it counts not
+    call_is_ahead = call is not None and no_later(call.at) != call.at
+    put_off = None if call_is_ahead else p.retry_at  # which would be as far in the future
     return replace(
         r,
         phase_since=no_later(r.phase_since),

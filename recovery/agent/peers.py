@@ -52,7 +52,7 @@ from recovery.store.lease import LISTED_EVERY
 log = logging.getLogger(__name__)
 
 SWEEPER = "(the sweeper)"
-"""No node: what its hand-overs count by."""
+"""Stands for a node's name where the sweep's own share of a gauge is counted."""
 Place = tuple[str, str]
 """Node and record UID, as the gate has them."""
 IDLE = 60.0
@@ -62,21 +62,23 @@ HOLDERS, NEXT = 5, 10
 LONGEST_SWEEP = 10.0
 """Seconds after which a sweep stops: the own node and the liveness probe must not wait for 300 records."""
 HEAD_START = 1.25
-"""An agent takes a Lease that has run out so much later than a concluder, which can do more."""
+"""How much longer than a concluder an agent waits, in Leases, before it takes one that has run out. The
+concluder can do more."""
 FIRST_PAUSE = 8.0
 """Seconds without a request after the first error; each further one doubles them."""
 SWEEPS_A_TURN = 5
-"""For so many sweeps an agent watches the same records: a Lease is stale if it does not change meanwhile."""
+"""For how many sweeps an agent watches the same records. Only so it sees that a Lease does not change."""
 MOST_LEFT = 1000
 MOST_GHOSTS = 50
-"""Of how many nodes that were handed over and have no Node a sweep looks for the machine."""
+"""How many handed-over nodes without a Node a sweep looks at: is their machine gone?"""
 LEFT_TO_THE_CONCLUDER = 20 * 60.0
 """Seconds for which agents leave a record to the concluder, where that alone may power-cycle the machine."""
 
 
 @dataclass
 class _HandOver:
-    """``ours``: this process handed it over. Else its agent may be alive, and has told of it."""
+    """A node that was handed over. ``ours``: by this process. Otherwise its own agent may be alive, and has
+    told of it."""
 
     sentence: str
     node_uid: str
@@ -85,7 +87,8 @@ class _HandOver:
 
 
 def _share(gate: Gate) -> int:
-    """How many holders each watches that is next in the queue: where that is short, each of them more."""
+    """How many holders of slots each agent watches that is next in the queue. Where the queue is short,
+    more."""
     return HOLDERS * NEXT // min(NEXT, queue_length(gate))
 
 
@@ -94,9 +97,9 @@ class Sweeper:
 
     ``me`` is this agent's own node, empty for a concluder. ``idle``: seconds between two sweeps when nothing
     is going on in a small fleet (``pace``). It is the duration of a Lease, so that a dead agent's goes stale
-    between two sweeps. ``beat`` is called after each record: a long sweep is not a stuck one. ``summon`` is
-    told of a node in a person's hands whose agent is this very process's: it says so each minute. ``left`` is
-    told of each node with a record that counts, with recovery off (``LeftAlone``).
+    between two sweeps. ``beat`` is called after each record, so that a long sweep does not look stuck.
+    ``summon`` is told of each handed-over node that this process has an agent for: that agent repeats it each
+    minute. ``left`` is told of each node with a record that counts, with recovery off (``LeftAlone``).
     """
 
     def __init__(

@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 REPEATED = frozenset({"undecodable", "handedOver", "abandoned", "vanished", "lost"})
 """Keys of decisions whose Event is sent again every minute, until somebody acts on it."""
 UNSAID = "handed-in"
-"""The key of the shortest wait: what comes of it is logged. Threads wait for each other's lines."""
+"""The key of the shortest wait. Only its outcome is logged, since threads wait for each other's log lines."""
 QUIET_WAITS = frozenset({"settle", "turn", "conflict", "lease", UNSAID})
 """Keys of short waits that make no Event."""
 KEPT = ("fault ", "held ", "happened ")
-"""How the keys begin of what is repeated by itself, whatever else is sent."""
+"""Keys that begin so are repeated by themselves, whatever else is sent."""
 SHOWN_FOR = 300.0
 """Seconds for which what a temporary rule counted is a fault in the metric, so that it is scraped."""
 EVENT_OF = {"handedOver": EventReason.HANDED_OVER, "abandoned": EventReason.ABANDONED_BY_SWITCH_OFF}
@@ -100,8 +100,8 @@ class Reporter:
             self._publisher.event(told)
 
     def _is_there(self, p: Problem) -> bool:
-        """Whether the node has that fault now. An event is over when it is counted: it is remembered for a
-        day, and would be a fault that lasts for a day."""
+        """Whether the node has that fault now. An edge is over once it is counted. It is remembered for a
+        day, but must not look like a fault that lasts for a day."""
         if p.kind is not Kind.EDGE:
             return True
         happened = self._happened_at.get(p.key)

@@ -1,7 +1,8 @@
-"""What did sources take back and state again, whether or not anything could be written meanwhile?
+"""Which faults did sources take back and then state again?
 
-A closed record forgets a fault that its source took back, so that the next one is new. While the API server
-is away it cannot. A fault that came back by then would pass for the one that was dealt with.
+A closed record forgets a fault that its source took back, so that the next one is a new fault. While the API
+server is away that cannot be written down. So this process remembers it: else a fault that came back
+meanwhile would pass for the one that was dealt with.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from recovery.decide.acknowledged import Key, yet_to_learn
+from recovery.decide.diagnosis import names_one_device
 from recovery.decide.situation import Situation
 from recovery.model import Kind, Problem, Reading
 
@@ -39,9 +41,10 @@ class Restated:
             self._shown |= shown
 
     def _was_unheard(self, p: Problem) -> bool:
-        """Whether it is of a device of which nothing was said when others like it were well."""
+        """Whether ``p`` is about a device of which nothing was said when it was taken back for other
+        devices."""
         there = self._devices.get(p.key)
-        return there is not None and bool(p.device) and ", " not in p.device and p.device not in there
+        return there is not None and names_one_device(p.device) and p.device not in there
 
     def untold(self, s: Situation) -> Mapping[Key, datetime]:
         """What the record of ``s`` has yet to learn. The rest is forgotten."""

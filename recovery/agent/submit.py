@@ -1,7 +1,7 @@
 """The one destructive effect: a step that is asked of the provider.
 
-The intent is the last write before the call. So a crash leaves it open whether the call was made only if it
-comes between these two.
+The intent is the last write before the call. So only a crash between these two leaves it open whether the
+call was made.
 """
 
 from __future__ import annotations

@@ -363,10 +363,17 @@ def of_a_silent_device(fault: Fault, reading: Reading) -> bool:
     others, and must not take their good status for that of the device.
     """
     there = reading.devices.get((fault.type, fault.reason), frozenset())
-    if not fault.device or ", " in fault.device or fault.device in {*there, *map(short_device, there)}:
-        return False  # on a record of many faults its name is cut
+    if not names_one_device(fault.device):
+        return False
+    if fault.device in there or fault.device in map(short_device, there):  # a full record cuts the name
+        return False
     kind = fault.device.partition("=")[0]
     return any(device.partition("=")[0] == kind for device in there)
+
+
+def names_one_device(device: str) -> bool:
+    """Whether a fault is about a single device, by its name. Several are joined by commas."""
+    return bool(device) and ", " not in device
 
 
 def how_it_ended(fault: Fault, s: Situation) -> str:
