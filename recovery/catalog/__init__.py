@@ -1,7 +1,7 @@
 """Which faults are known, and what helps? How does another remediator show that it works on a node?
 
 The answers are data with their sources, in the YAML files here, read on first use and kept. ``decide`` may
-import it, since it does not change while the program runs. It imports model and units.
+import it, since it does not change while the program runs.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Settings from the environment and the policy file, checked and turned into what the agent is given.
 
 Others import ``settings`` (all of them, checked), ``environment`` and ``policy_file``; ``policy_*`` and
-``yaml_lines`` are its parts. Imports decide, provider, catalog, units, model and errors; opens only files.
+``yaml_lines`` are its parts. It opens files and nothing else.
 """

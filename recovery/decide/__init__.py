@@ -2,5 +2,5 @@
 
 ``own_node.decide`` and ``orphan.conclude`` answer a ``situation`` with a ``decision``. ``needs`` says what to
 read for it, ``assessment`` what it means. Others import these, and what changes values (``budget``,
-``history``, ``marks``). Imports model, units, errors and catalog.
+``history``, ``marks``).
 """

@@ -1,5 +1,5 @@
-"""What the agent reports: Events and metrics (``publish``), HTTP endpoints (``http``), its own view as JSON.
+"""What the agent reports: Events and metrics (``publish``), webhooks, HTTP endpoints (``http``), its own
+view.
 
-Nothing here decides. The agent imports all of it, the console ``publish`` (Events) alone. May import decide,
-provider (the monitors' protocol), units, model, errors and clock.
+Nothing here decides. The agent imports all of it; the console imports ``notice`` and ``asked_by``.
 """

@@ -69,7 +69,8 @@ def observe(state: State, look: Look, known: Callable[[str], Polarity | None]) -
     rows = {c.type: (c, row) for c in there if (row := known(c.type)) is not None}
     state = replace(state, first={t: _first(state, c, look.at) for t, (c, _) in rows.items()})
     held, good, unknown, unsure = dict(state.held), {}, {}, {}
-    doubted = {*state.unknown_since, *(kind for kind, _ in held)}  # their writer's end makes nothing known
+    # What was unknown, or bad, stays unknown when its writer ends.
+    doubted = {*state.unknown_since, *(kind for kind, _ in held)}
     for type_, (c, row) in sorted(rows.items()):
         why = _says_nothing(state, c, look)
         if c.status == row.bad and not why:
@@ -79,7 +80,7 @@ def observe(state: State, look: Look, known: Callable[[str], Polarity | None]) -
         elif not why and c.status != "Unknown":
             good[type_] = state.good.get(type_, look.at)
         elif why and c.status != "Unknown" and row.takes_back:
-            unsure[type_] = why  # a good word, which may be old
+            unsure[type_] = why  # it is good, but that may be old
     shown = {(t, x.reason) for t, (c, row) in rows.items() if c.status == row.bad for x in _stated(c)}
     drills = {pair for pair, p in held.items() if is_drill(p.message) and pair not in shown}
     held = {pair: p for pair, p in held.items() if pair not in drills}
@@ -146,16 +147,16 @@ def _written_before(c: Condition, look: Look) -> bool:
 
 
 def _renewed_since_its_clock_was_set(c: Condition, at: datetime) -> bool:
-    """Whether it changed while the node's clock was ahead, so that the change is yet to come, and was renewed
-    since. The renewal alone says when it was written then."""
+    """Whether ``c`` changed while the node's clock was ahead, and was renewed since the clock was set back.
+    Its transition is then in the future, so only its heartbeat says when it was written."""
     if c.heartbeat is None or c.transition is None:
         return False
     return c.heartbeat - at <= APART < c.transition - at
 
 
 def _confirmed(c: Condition, good_since: datetime, at: datetime) -> bool:
-    """Whether a good status is its writer's word. A detector that starts writes it before its first check; so
-    it has to be renewed, and to be seen again."""
+    """Whether a good status comes from a check. A detector that starts writes a good status before its first
+    check. So it has to be renewed, and seen again."""
     renewed = c.heartbeat is None or c.transition is None or c.heartbeat > c.transition
     return (renewed or _renewed_since_its_clock_was_set(c, at)) and at - good_since >= TWICE
 

@@ -2,10 +2,10 @@
 
 Its page (https://github.com/NVIDIA/dcgm-exporter, etc/default-counters.csv and internal/pkg/collector):
 
-- ``DCGM_FI_DEV_XID_ERRORS`` is the last XID of a GPU, and stays (issue 500). So a change is what counts, and
-  what is there at first is the past. Of two XIDs between two pages it shows the second.
-- ``DCGM_EXP_XID_ERRORS_COUNT``, off by default, counts each XID in a window that moves: it rises by no more
-  than has happened. Where it is, it goes before the former.
+- ``DCGM_FI_DEV_XID_ERRORS`` is the last XID of a GPU, and stays (issue 500). So only a change counts, and
+what the first page shows is the past. Of two XIDs between two pages it shows the second.
+- ``DCGM_EXP_XID_ERRORS_COUNT``, off by default, counts each XID in a sliding window: it rises by no more than
+  has happened. Where the page has it for a GPU, the former is not used.
 - ``DCGM_FI_DEV_ROW_REMAP_FAILURE`` is not 0 once rows of memory could not be remapped: the GPU is to be
   replaced. ``DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS`` rises when a row is remapped, which takes a reboot.
 - ``DCGM_EXP_GPU_HEALTH_STATUS``, off by default, is DCGM's own word for each of its watches: 0, 10 for a
@@ -56,10 +56,11 @@ OF_THE_NODE = frozenset({46, 48, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 14
 them, are counted like temporary rules: only a rule with ``times`` sees them."""
 FAILED, WARNED = 20, 10
 NO_WORD_OF_ITS_OWN = frozenset({"DCGM_FR_XID_ERROR", "DCGM_FR_IMEX_UNHEALTHY"})
-"""Codes of a failed watch that only warn. An XID is stated by its number: that of an application fails the
-watch of memory (NVSentinel issue 911). IMEX is not up on an idle node (NVSentinel issue 1471)."""
+"""Error codes with which a failed watch counts only as a warning. XIDs are reported by their number: one of
+an application fails the watch of memory, too (NVSentinel issue 911). IMEX is not up on an idle node
+(NVSentinel issue 1471)."""
 ALL = "ALL"
-"""The watch of what concerns the whole GPU, such as XID 79: there the code is not asked."""
+"""The watch of the GPU as a whole: it fails for XID 79, say. It counts whatever its error code is."""
 MOST_DIGITS, MOST_LETTERS = 4, 32
 STAYS = timedelta(seconds=60)
 """A good status, or an action, counts once it has stayed for so long."""
@@ -74,11 +75,11 @@ class State:
     """What must be remembered between two pages of one boot.
 
     ``last``: the last value of each series that counts by its changes. ``gpus``: those that each family has
-    shown. ``bare``: whether the exporter has no line for the last XID of a GPU that has had none.
-    ``watches``: those that each GPU has shown. ``held``: the faults. ``edges``: what was only counted.
-    ``since``: since when each GPU's action, and each good watch, is what it is, or its line for the last XID
-    is gone. ``actions``: the action of each GPU that has stayed. ``named``: the devices of each fault.
-    ``unknown_since``: see ``Reading``.
+    shown. ``bare``: the exporter has no line for the last XID of a GPU without one. ``watches``: those that
+    each GPU has shown. ``held``: the faults. ``edges``: what was only counted. ``since``: since when a GPU
+    has its action, a watch is good, or a GPU's line for the last XID is gone. ``actions``: each GPU's action,
+    once it has stayed the same for a minute. ``named``: the devices of each fault. ``unknown_since``: see
+    ``Reading``.
     """
 
     boot_id: str = ""
@@ -176,12 +177,12 @@ class _Look:
             self.unknown.setdefault(type_, why)
 
     def _missing(self) -> None:
-        """A GPU that a family showed, and shows no more, is unknown to it. But not for a type of which it has
-        a fault that nothing takes back: a GPU that has fallen off the bus is on no page."""
+        """Where a family no longer shows a GPU, its types are unknown. But not a type of which that GPU has a
+        fault that only a boot ends: a GPU that has fallen off the bus is on no page."""
         for family, before in self.state.gpus.items():
             gone = before - self.gpus.get(family, frozenset())
             if family == LAST_XID and self.bare:
-                gone -= self.there  # started anew, it has forgotten their XIDs
+                gone -= self.there  # an exporter that was restarted has forgotten their XIDs
             for type_ in OF[family]:
                 if lost := sorted(gpu for gpu in gone if not self._has_for_good(gpu, type_)):
                     self.unknown.setdefault(type_, f"{family} no longer shows {', '.join(lost)}")
@@ -220,7 +221,7 @@ class _Look:
             if not self.bare or gpu in self.gpus.get(LAST_XID, ()) or gpu not in self.there:
                 self.since.pop((LAST_XID, gpu), None)
             elif self.at - self.since.setdefault((LAST_XID, gpu), self.at) >= STAYS:
-                self._forget(LAST_XID, gpu)  # as the exporter has: the same XID is another one then
+                self._forget(LAST_XID, gpu)  # as the exporter did: if the same XID shows, it is a new one
 
     def _forget(self, family: str, gpu: str) -> None:
         for key in [key for key in self.last if key[:2] == (family, gpu)]:
@@ -228,12 +229,12 @@ class _Look:
         self.since.pop((family, gpu), None)
 
     def _xids(self, family: str, shown: Mapping[tuple[str, str], tuple[float, Series]]) -> None:
-        """By GPU and XID: how often, and a line that says so. All parts of a GPU (MIG) may show what it has
-        had, so it counts once.
+        """State the XIDs that are new. ``shown``: by GPU and XID, how often, and a line that says so. All
+        parts of a GPU (MIG) may show the same XID, so it counts once.
 
-        Some exporters have no line for a GPU before its first XID. So what a GPU shows that was on a page
-        before, by whatever line, has happened since. But not where the family is new, and shows GPUs that had
-        none: it was switched on, and its engine may remember what happened long before.
+        Some exporters have no line for a GPU before its first XID. So if the GPU was on an earlier page, by
+        any line, its first XID is new. Not so where the whole family is new and shows GPUs without an XID:
+        then the metric was just switched on, and DCGM may remember XIDs from long ago.
         """
         new = family not in self.state.gpus and any(one.value == 0 for one in self.of[family])
         known = frozenset[str]() if new else frozenset[str]().union(*self.state.gpus.values())
@@ -276,7 +277,7 @@ class _Look:
         problem = self._problem(type_, reason, one, self.held.get((type_, reason)))
         self.held[(type_, reason)] = replace(problem, latched=True, life=self.at.isoformat(), stated=self.at)
 
-    # ------------------------------------------------------------ what is as it is
+    # ------------------------------------------------------------ what counts by its value
 
     def _health(self) -> None:
         bad: dict[str, list[Series]] = {WARNING: []} if self.of[STATUS] else {}

@@ -12,14 +12,14 @@ from recovery.signals.page import EDGES, Page, Pair
 
 SOURCE = "npd"
 INSTANT = timedelta(seconds=1)
-"""A log rule's fault that a page does not show for an instant only is still there."""
+"""How long a page may lack a log rule's fault that is still there."""
 EDGE_MEMORY, EDGE_LIMIT = timedelta(hours=24), 100
-"""What happened is remembered for so long, and so many times."""
+"""How long, and how many times, an edge is remembered."""
 LOOKS_BACK = timedelta(seconds=10)
-"""So long after its start a detector may read the lines of the last minutes, and count them."""
+"""How long after its start a detector may still read, and count, log lines from before it."""
 SETTLE = timedelta(minutes=5)
-"""For so long after a detector's restart its zeros say nothing: its plugins may not have run. All checks of a
-configuration are shown as well once one has had a result, and another may take a minute, every five."""
+"""How long after a detector's restart its zeros say nothing: its plugins may not have run yet. Once one check
+of a configuration has a result, the page lists all of them, and some run only every five minutes."""
 
 
 @quick

@@ -5,11 +5,13 @@ check found (https://github.com/NVIDIA/NVSentinel, pull requests 664 and 1270, i
 
     ErrorCode:119 PCI:0002:00:00 GPU_UUID:GPU-2.. Xid .. Recommended Action=COMPONENT_RESET;ErrorCode:94 ..
 
-Its documentation shows another form, ``[119] text - RecommendedAction: COMPONENT_RESET``. Both are read. A
-message is cut after 1 KiB (pull request 485); what is left without its action is stated under the condition's
-own reason. Where all that is before it accuses no machine, it may well be more of the same: what one
-application did on eight GPUs fills a message, and so does a link that broke elsewhere. What is cut is the
-last entry (pull request 1304): if it begins with another code, it is not the same.
+Its documentation shows another form, ``[119] text - RecommendedAction: COMPONENT_RESET``. Both are read.
+
+A message is cut after 1 KiB (pull request 485), in its last entry (pull request 1304). The last entry then
+has no action, and is stated under the condition's own reason. There is one exception. Where there are entries
+before it, and none accuses this machine, it probably does not either: one application's XID on eight GPUs
+fills a message, and so does a link that broke elsewhere. Then its reason ends in ``CUT``. If it begins with
+another code, that is in the reason, too.
 """
 
 from __future__ import annotations
@@ -26,10 +28,9 @@ LONGEST = 16 * 1024
 MOST = 10
 """The most faults that one condition states; those that accuse no machine are left out first."""
 NOTHING = "_NONE"
-"""How the reason of one ends for which nothing is recommended."""
+"""The end of a reason for which NVSentinel recommends nothing."""
 CUT = "_CUT"
-"""How the reason of the rest of a message ends that accuses no machine as far as it goes; before that stands
-its code, where it is another one."""
+"""The end of the reason of a cut entry, where no entry before it accuses this machine."""
 _ACTION = re.compile(r"(?:Recommended Action=|- RecommendedAction: ?)([A-Z_]{1,40})(?:;|$)")
 _CODES = re.compile(r"(?:ErrorCode:\S{1,64}(?:\s+|$))+|\[[^\]]{1,200}\]")
 _CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -63,7 +64,7 @@ def _accuses_nobody(type: str, reason: str) -> bool:
 
 
 def _entries(type: str, base: str, message: str) -> Iterator[tuple[str, str]]:
-    """(reason, words) of each. The rest of a message that was cut has no action."""
+    """(reason, words) of each entry. The last entry of a message that was cut has no action."""
     end, reasons, known = 0, set[str](), set[str]()
     for action in _ACTION.finditer(message):
         said, end = message[end : action.start()].strip(), action.end()
@@ -89,7 +90,8 @@ def _codes(said: str) -> list[str]:
 
 
 def _device(said: str) -> str:
-    """The GPU by its index, or else by what is said of it. What the check's own words name is no entity."""
+    """The GPU by its index, UUID and PCI address, as far as the entry begins with them. The check's own
+    words, which follow, may name others."""
     entity: dict[str, str] = {}
     for word in said[_end_of_codes(said) :].split():
         known = _ENTITY.fullmatch(word)

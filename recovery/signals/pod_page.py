@@ -199,7 +199,7 @@ class PodSource(ABC):
         return None
 
     def _nothing(self, found: FoundPod) -> Reading:
-        """No page. What was never seen in this boot, and is not there, is missed by nobody."""
+        """No page. It is not missed where the pod was never seen in this boot, and is not there."""
         at = self._now()
         held = self._held(at)
         if not found.missed and not self._seen:

@@ -1,6 +1,7 @@
-"""What must survive an agent, as objects of the API server: ``record``, ``gate`` and ``lease``.
+"""What must survive an agent, as objects of the API server: ``record``, ``gate``, ``lease`` and
+``sightings``.
 
-Others import these three, and ``record_codec``. Records and the gate are decoded strictly (``codec``) and
-written by compare-and-swap; ``upgrade`` completes older records. Imports decide's values, model, units,
-errors and clock.
+Records and the gate are decoded strictly (``codec``, ``record_codec``) and written by compare-and-swap.
+``compact`` and ``room`` keep them small enough; ``upgrade`` completes older records. Others import the first
+four, and ``record_codec``.
 """
