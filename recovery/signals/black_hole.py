@@ -24,16 +24,16 @@ PODS, OWNERS = 5, 2
 AT_ONCE = timedelta(seconds=30)
 """A pod that fails sooner than this after its start fails at once."""
 RUNS = timedelta(minutes=1)
-"""A pod elsewhere that has run for so long does not fail at once there. One that has not may be about to."""
+"""How long a pod on another node has to run before it counts as one that does not fail at once there."""
 LEAST = timedelta(minutes=1)
-"""The first and the last have to be so far apart. A kubelet that is started anew looks at all its pods again
-and may reject many of them, in one moment (https://github.com/kubernetes/kubernetes/issues/125579)."""
+"""How far apart the first and the last have to be. A kubelet that is restarted looks at all its pods again
+and may reject many of them in one moment (https://github.com/kubernetes/kubernetes/issues/125579)."""
 WELL_FOR = timedelta(minutes=10)
 """The node has to have been Ready for so long: after a boot, drivers and plugins come up."""
 QUIET = timedelta(minutes=15)
-"""A pod that is lost so long after the last one makes it a new statement."""
+"""A pod that is lost so long after the last one is a new statement of the fault."""
 LATE = timedelta(seconds=60)
-"""So late at most a rejected pod is seen: what began before had run here."""
+"""How long after its start at most a rejected pod is seen. A pod that began earlier had run here."""
 
 
 @dataclass(frozen=True, slots=True)

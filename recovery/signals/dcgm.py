@@ -2,8 +2,8 @@
 
 Its page (https://github.com/NVIDIA/dcgm-exporter, etc/default-counters.csv and internal/pkg/collector):
 
-- ``DCGM_FI_DEV_XID_ERRORS`` is the last XID of a GPU, and stays (issue 500). So only a change counts, and
-what the first page shows is the past. Of two XIDs between two pages it shows the second.
+- ``DCGM_FI_DEV_XID_ERRORS`` is the last XID of a GPU, and stays (issue 500). So only a change counts,
+  and what the first page shows is the past. Of two XIDs between two pages it shows the second.
 - ``DCGM_EXP_XID_ERRORS_COUNT``, off by default, counts each XID in a sliding window: it rises by no more than
   has happened. Where the page has it for a GPU, the former is not used.
 - ``DCGM_FI_DEV_ROW_REMAP_FAILURE`` is not 0 once rows of memory could not be remapped: the GPU is to be

@@ -17,7 +17,7 @@ from recovery.signals.own_node import EVIDENCE, Looks, OwnNodeSource, Seen
 SOURCE = "kubelet"
 READY = "Ready"
 BACK_FOR = timedelta(seconds=60)
-"""So long a Node is Ready again before that counts: a kubelet that starts again and again is not back."""
+"""How long a Node has to be Ready before it counts as back: a kubelet may start again and again."""
 
 
 SILENT = "NodeStatusUnknown"

@@ -1,7 +1,7 @@
 """Marks that other systems' checks leave on the Node: labels, annotations and taints, as sources of signals.
 
-A mark stays until somebody takes it off, over boots and restarts alike. So that it goes away proves nothing,
-and that it is still there after a boot is no new statement (``Problem.lasting``).
+A mark stays until somebody takes it off, over boots and restarts. So a mark that goes away proves nothing,
+and one that is still there after a boot states nothing new (``Problem.lasting``).
 """
 
 from __future__ import annotations
@@ -81,10 +81,11 @@ class MarksSource(OwnNodeSource):
 
 
 def _as_first_seen(p: Problem, old: Problem | None, boot_id: str, was: str) -> Problem:
-    """``p``, with the boot in which it was first seen. ``old``: the same mark at the last look, in ``was``.
+    """``p``, with the boot in which it was first seen. ``old``: the same mark at the last look, in boot
+    ``was``.
 
-    One that was first seen moments before a boot, and does not say that it is older, may be of it: the Node
-    names a boot a little late.
+    A mark that was first seen moments before a new boot, and does not say that it is older, may belong to the
+    new boot: the Node names its boot a little late.
     """
     if old is None:
         return replace(p, first_in=boot_id)
@@ -96,9 +97,12 @@ def _as_first_seen(p: Problem, old: Problem | None, boot_id: str, was: str) -> P
 def observed(
     source: str, before: Reading | None, said: Said, seen: Seen, stands_since: datetime | None = None
 ) -> Reading:
-    """``said`` as a reading. ``before``: that of the last look in this boot, whose faults are still there
-    unless the system says that they are over: a mark that is gone says nothing. One that is there again, and
-    was put there before ``stands_since``, states nothing anew: an etcd that was restored has put it back."""
+    """``said`` as a reading. ``before``: the reading of the last look in this boot.
+
+    Its faults are still there unless the system says that they are over: a mark that is gone says nothing. A
+    mark that is there again, but was put there before ``stands_since``, states nothing anew: it came back
+    when etcd was restored.
+    """
     fresh_until = seen.at + seen.fresh_for
     held = {(p.type, p.reason): p for p in (before.problems if before else ())}
     shown = {}

@@ -1,4 +1,4 @@
-"""Series of a page in Prometheus text format: bounded, and one broken line spoils no other. Pure."""
+"""Reads series from a page in Prometheus text format, within bounds. A broken line spoils no other. Pure."""
 
 from __future__ import annotations
 

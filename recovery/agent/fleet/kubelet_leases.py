@@ -1,9 +1,9 @@
 """Finds kubelets that have fallen silent while their Nodes still say Ready, by their Leases.
 
 The node controller (kube-controller-manager) sets Ready to Unknown within a minute. While it is away, nobody
-does. Each kubelet renews its Lease every ten seconds, and tens of thousands are too many to be watched. So a
-Lease is read where its Node was not written to for longer than any kubelet leaves it alone. No clock of a
-kubelet is relied on: a Lease counts as not renewed once it has stayed as it is, look after look.
+does. Each kubelet renews its Lease every ten seconds, and tens of thousands of Leases are too many to watch.
+So a Lease is read only where the kubelet has not written to its Node for longer than any kubelet waits. No
+kubelet's clock is trusted: a Lease counts as not renewed once several looks have found it unchanged.
 """
 
 from __future__ import annotations
@@ -39,14 +39,17 @@ KNOWN_FOR = 300.0
 MOST = 100
 """Leases that are read in one round."""
 MOST_REFUSED = 3
-"""So many that cannot be read, one by one, end a round: it may not be about these Leases. The next round
-begins with others."""
+"""After so many Leases that cannot be read, a round ends: the cause may be another than these Leases. The
+next round begins with others."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Lease:
-    """What was seen of one: its ``version`` from ``since`` (``first`` by the API server's time) to ``at``.
-    ``renewed``: when that was last seen. ``stays``: it is renewed no more. Seconds are those of boottime."""
+    """A Lease that was seen in this ``version`` from ``since`` (``first``, by the API server's time) to
+    ``at``.
+
+    ``renewed``: when it was last seen to change. ``stays``: it is renewed no more. Seconds are boot time.
+    """
 
     life: str
     version: str
@@ -143,8 +146,8 @@ class KubeletLeases:
             self._leases.clear()
 
     def _turn(self, node: NodeView) -> tuple[bool, bool, float]:
-        """First those that were looked at a moment ago: of many, none would be seen often enough else. Of
-        the others those last that could not be read."""
+        """First the Leases that were looked at a moment ago: a Lease has to be seen several times in a row.
+        Last those that could not be read."""
         lease, age = self._of(node), self._age(node)
         late = lease is None or lease.stays or age > MOST_APART
         return late, node.name in self._unreadable, -age
@@ -174,7 +177,7 @@ class KubeletLeases:
 
 
 def _seen(before: _Lease | None, version: str, life: str, now: float, at: datetime) -> _Lease:
-    """What is known after a look ``now``. A Lease that is gone is not renewed, and tells no more."""
+    """What is known after a look ``now``. A Lease that is gone tells nothing: a silent kubelet stays so."""
     if not version:
         stays = before is not None and before.stays
         return (

@@ -1,7 +1,7 @@
 """Which replica of the controller leads? The one that holds the Lease ``node-recovery-fleet``.
 
-As client-go elects leaders: a Lease that nobody has changed for its whole length, on the own clock, may be
-taken. The others only watch.
+The election works as in client-go: a replica may take a Lease that nobody has changed for its whole length,
+by the replica's own clock. The others only watch.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ LENGTH = timedelta(seconds=15)
 RETRY = 2.0
 """Seconds between two tries to take or renew it; client-go's, as the length is."""
 AT_ONCE = 0.1
-"""Seconds by which a Lease that nobody renews is to be over, when it is tried for."""
+"""Seconds after the end of a Lease that nobody renews, until it is tried for."""
 BLIND = 60.0
-"""Seconds for which a replica may lead that does not see the Nodes: a large fleet is not listed at once."""
+"""For how many seconds a replica that does not see the Nodes may lead: a large fleet takes time to list."""
 
 
 class Leader:
@@ -77,7 +77,7 @@ class Leader:
     def campaign(self) -> float:
         """Take or renew the Lease. Never raises. Seconds until the next try.
 
-        Who does not lead tries at the very moment at which the Lease may be taken.
+        A replica that does not lead tries again at the very moment at which the Lease may be taken.
         """
         if not self._on:
             return RETRY
@@ -86,7 +86,7 @@ class Leader:
             return RETRY
         with self._lock:
             led = self._lease.mine
-            self.term += not self.leads  # before it does, or it would lead for a moment in the term before
+            self.term += not self.leads  # first, or it would lead for a moment in the old term
             try:
                 self._lease = self._leases.hold(LEASE, Role.OWNER)
                 self._outage.answered(self._clock.monotonic())
@@ -112,7 +112,7 @@ class Leader:
         return now - self._blind_since >= BLIND
 
     def _give_way(self) -> None:
-        """Nothing is done for any node while this replica leads: another may see what it does not."""
+        """Give the Lease away: this replica can do nothing for any node, and another may see the Nodes."""
         if self._lease.mine:
             log.warning(
                 "this replica does not see the Nodes: it gives the Lease %s to another that does, "

@@ -40,7 +40,7 @@ MOST_TOLD = 20
 FORGOTTEN = timedelta(hours=1)
 """A series that was good and is gone for so long is one that nobody exports any more."""
 CLOCKS_APART = 30.0
-"""Seconds by which the server's clock may differ from the API server's, and is right all the same."""
+"""Seconds by which the server's clock may differ from the API server's and still counts as right."""
 MOST_COMPLAINTS = 100
 Key = tuple[str, str, str]
 
@@ -60,8 +60,8 @@ class _Known:
 
 @dataclass
 class _Row:
-    """One row, and what is known by it. ``latest``: the latest moment that an answer was of, by the server's
-    clock, and when it came."""
+    """One row, and what is known by it. ``latest``: the latest time on an answer, by the server's clock, and
+    when that answer came."""
 
     row: MetricRow
     word: RowWord
@@ -220,9 +220,11 @@ class Poller:
 
 
 def _late(r: _Row, at: float, now: datetime) -> float:
-    """By how many seconds an answer ``at`` this moment is older than it says: the server's clock was set
-    back, so that it tells again what it has told, or a cache answers for it. The age of a sample is by that
-    clock."""
+    """By how many seconds an answer of the server's time ``at`` is older than it says.
+
+    It is older where the server's clock was set back, so that it repeats what it said, and where a cache
+    answers in its place. The age of each sample is measured by that clock.
+    """
     latest = r.latest
     put_right = latest is not None and at < latest[0] and abs(now.timestamp() - at) <= CLOCKS_APART
     if latest is None or at > latest[0] or put_right:
