@@ -299,9 +299,9 @@ def _account(_: click.Context, __: click.Parameter, value: str) -> str:
 def status(every: bool, target: Target, output: str) -> None:
     """What is being recovered, what waits, and what holds all of it.
 
-    A line for each open record, each node in a person's hands, and, where recovery is off, each fault that is
-    there now with what would be done about it. Then who has a slot of the budget, who
-    waits for one, the pause, and the last count of sick nodes, which the brake uses.
+    There is a line for each open record and for each node in a person's hands. If recovery is off, there is
+    one for each fault that is there now, with what would be done about it. Then follow who has a slot of the
+    budget, who waits for one, the pause, and the last count of sick nodes, which the brake uses.
     """
     from recovery.console.status import status as show
 
@@ -339,7 +339,7 @@ def explain(node: str, target: Target, output: str) -> None:
 
     Asks the agent on the node through the API server, so it works with ENABLE_RECOVERY=false too; your user
     needs `list` on pods and clusterrolebindings for that, and in the agents' namespace `get` on pods/proxy
-    and `create` on serviceaccounts/token. Without an answer it goes by the record and the Node.
+    and `create` on serviceaccounts/token. Without an answer it uses the record and the Node.
     """
     from recovery.console.explain import explain as show
 
@@ -383,10 +383,10 @@ def pause(length: timedelta, reason: str, owner: str, assume_yes: bool, target: 
 @yes_option
 @cluster_command
 def approve(reason: str, length: timedelta, assume_yes: bool, target: Target, output: str) -> None:
-    """Let recoveries for REASON start, though it is held as correlated.
+    """Let recoveries for REASON start, although they are held as correlated.
 
-    A fault that has begun on several machines at once, which share a rack, an image or the like, is held:
-    recovering them one by one may repair none. `status` says what they share. Budget and brake go on to hold.
+    If a fault begins at the same time on machines that share a rack, an image or the like, it is held:
+    recovering them one by one may repair none. `status` says what they share. Budget and brake still apply.
     """
     from recovery.console.approve import approve as do
 
@@ -467,8 +467,8 @@ def inject(
     """Make a marked test fault on NODE: a drill, on any hardware.
 
     Writes a condition of the Node that says that it is a drill, who made it and when it ends. It needs the
-    source `conditions`, which is on by default, and is refused where recovery is on for the node, or that
-    cannot be known. With recovery off, `explain` and `report` then show what would be done.
+    source `conditions`, which is on by default. It is refused if recovery is on for the node, or if that is
+    not known. With recovery off, `explain` and `report` then show what would be done.
     """
     from recovery.console.inject import inject as do
     from recovery.console.inject import remove
@@ -518,7 +518,7 @@ def inject(
     callback=_length,
     help="How often to look at what was recorded.",
 )
-@click.option("--provider", metavar="NAME", help="Whose default remedy a rule without one has.")
+@click.option("--provider", metavar="NAME", help="The provider whose default remedy a rule without one gets.")
 @click.option(
     "--cluster",
     is_flag=True,
@@ -539,9 +539,9 @@ def replay(
 ) -> None:
     """What would the policy FILE have done about what Prometheus has recorded?
 
-    Asks for the past of the policy's source `prometheus`, and of `npd` where its page is scraped. Each fault
-    goes through the core that the agents run, and is told as `report` tells it. It changes nothing, and needs
-    no agent. The default policy is that of POLICY_FILE, or the one that is built in.
+    Asks Prometheus for the past of the policy's source `prometheus`, and of `npd` where its page is scraped.
+    Each fault goes through the same core as in an agent, and is printed as by `report`. It changes nothing,
+    and needs no agent. The default policy is that of POLICY_FILE, or the built-in one.
     """
     from recovery.config.policy_file import load_builtin, load_policy
     from recovery.console.replay import begun, nodes_of
@@ -560,12 +560,12 @@ def replay(
 @yes_option
 @cluster_command
 def uninstall(dry: bool, assume_yes: bool, target: Target, output: str) -> int:
-    """Clear node-recovery's marks off every node. Run it before its manifests are deleted.
+    """Remove node-recovery's marks from every node. Run it before its manifests are deleted.
 
-    Pauses for a day, so that no agent begins anything more; ends open recoveries as `release` does; takes
-    node-recovery's own cordons, taints and annotations off, and no others. It finds them also where records
-    or CRDs are gone. What cannot be ended yet, such as a replacement under way, is left and named: run it
-    again then. Exit code 1 where something is left. `resume` goes back.
+    It pauses recovery for a day, so that no agent begins anything more, and ends open recoveries as `release`
+    does. Then it removes node-recovery's own cordons, taints and annotations, and no others, even if records
+    or CRDs are gone. It names what cannot be ended yet, such as a replacement under way: run it again later.
+    The exit code is 1 if something is left. `resume` undoes the pause.
     """
     from recovery.console.uninstall import uninstall as do
 
@@ -591,16 +591,16 @@ def uninstall(dry: bool, assume_yes: bool, target: Target, output: str) -> int:
 def doctor(node: str, service_account: str, target: Target, output: str) -> int:
     """What is missing for recovery to work here?
 
-    Looks at settings, policy, node-problem-detector, the Node, the CRDs, the agent's rights and, on AWS, at
-    its permissions and the machine's Auto Scaling group. A line each, and what to do about each miss. It
-    changes nothing. In the agent's pod it sees most:
+    Looks at settings, policy, node-problem-detector, the Node, the CRDs, the agent's rights, and at what the
+    provider needs: its permissions in the cloud, the machine's group. Prints a line for each, and what to do
+    if something is missing. It changes nothing. It sees most in the agent's pod:
 
     \b
     kubectl -n NAMESPACE exec POD -c node-recovery -- node-recovery doctor
     node-recovery doctor --node NAME   from a laptop
 
-    Marks: a tick is fine, ! is fine with advice, a cross is missing, ? could not be asked. Exit code 1 if
-    recovery could not work, 2 if that is for wrong settings.
+    Marks: a tick is fine, ! is fine with advice, a cross is missing, ? could not be asked. The exit code is 1
+    if recovery could not work, and 2 if wrong settings are the reason.
     """
     from recovery.console.doctor.command import doctor as look
 

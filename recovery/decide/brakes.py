@@ -66,7 +66,7 @@ def just_back(s: Situation) -> str | None:
     if s.back_for is None or s.back_for >= ALL_ARE_BACK:
         return None
     left = span(ALL_ARE_BACK - s.back_for)
-    return f"the API server was away: what other agents have to tell is waited for, for another {left}"
+    return f"the API server was away: waiting another {left} for what other agents report"
 
 
 def excluded(s: Situation) -> str | None:
@@ -192,7 +192,8 @@ def pending_replacement(s: Situation) -> str | None:
         if start is None or start.group != group or start.machine == machine or start.at > s.node.created:
             continue
         if not replacement_of(s.gate, start.machine):
-            return f"it may be the replacement of {start.machine} of {slot.node}: that recovery ends first"
+            of = f"{start.machine} of {slot.node}"
+            return f"it may be the replacement of {of}: waiting for that recovery to end"
     return None
 
 

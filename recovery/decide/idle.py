@@ -276,7 +276,7 @@ def out_of_date(s: Situation, a: Assessment, r: Record) -> Decision | None:
         return None
     if not nothing_wrong(s.readings):
         return None
-    why = f"its record is removed: {r.phase.value} for {span(s.now - r.phase_since)}, and nothing goes by it"
+    why = f"its record is removed: {r.phase.value} for {span(s.now - r.phase_since)}, and no longer needed"
     return act(RemoveRecord(), f"{r.node}: {why}")
 
 

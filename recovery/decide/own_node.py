@@ -279,7 +279,8 @@ def _marked_anew(s: Situation, a: Assessment, r: Record) -> Decision | None:
     changed = [f for f, old in zip(faults, r.faults, strict=True) if f.life != old.life]
     if not changed:
         return None
-    return act(WriteRecord(replace(r, faults=faults)), f"{', '.join(map(name, changed))} is marked anew")
+    names = ", ".join(map(name, changed))
+    return act(WriteRecord(replace(r, faults=faults)), f"the mark of {names} was put on anew")
 
 
 def _detector_anew(s: Situation, a: Assessment, r: Record) -> Decision | None:

@@ -123,7 +123,7 @@ TABLE: dict[str, tuple[brakes.Question, Situation, str]] = {
     "heir": (
         brakes.pending_replacement,
         newcomer(),
-        "it may be the replacement of m-1 of node-1: that recovery ends first",
+        "it may be the replacement of m-1 of node-1: waiting for that recovery to end",
     ),
     "budget": (
         brakes.budget,
@@ -181,7 +181,7 @@ TABLE: dict[str, tuple[brakes.Question, Situation, str]] = {
     "the API server is just back": (
         brakes.just_back,
         situation(back_for=15 * SECOND),
-        "the API server was away: what other agents have to tell is waited for, for another 30 s",
+        "the API server was away: waiting another 30 s for what other agents report",
     ),
     "short group": (brakes.group_short, situation(preflight=SHORT), "group workers is short by 1"),
 }
