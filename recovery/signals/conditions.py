@@ -22,6 +22,8 @@ from recovery.signals.own_node import EVIDENCE, Looks, OwnNodeSource, Seen
 
 SOURCE = "conditions"
 Pair = tuple[str, str]
+Rows = Mapping[str, tuple[Condition, Polarity]]
+"""The conditions that are known, by type, each with what it says."""
 RENEWED = timedelta(minutes=15)
 """What was not renewed for so long says nothing. node-problem-detector and EKS's agent renew every 5 min."""
 TWICE = timedelta(seconds=60)
@@ -62,34 +64,35 @@ class Look:
     fresh_for: timedelta
 
 
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """What the conditions say at one look. ``bad``: the faults. ``good``: since when each type was seen good.
+    ``unknown``: why nothing is known of a type. ``unsure``: why a good status may be old."""
+
+    bad: dict[Pair, Problem] = field(default_factory=dict)
+    good: dict[str, datetime] = field(default_factory=dict)
+    unknown: dict[str, str] = field(default_factory=dict)
+    unsure: dict[str, str] = field(default_factory=dict)
+
+
 def observe(state: State, look: Look, known: Callable[[str], Polarity | None]) -> tuple[State, Reading]:
     """What the Node's conditions say now. ``known``: what a condition of this type says, None for nothing."""
     state = _booted(state, look.boot_id)
     there = (c for c in look.conditions if not _drill_is_over(c, look.at))
     rows = {c.type: (c, row) for c in there if (row := known(c.type)) is not None}
     state = replace(state, first={t: _first(state, c, look.at) for t, (c, _) in rows.items()})
-    held, good, unknown, unsure = dict(state.held), {}, {}, {}
-    # What was unknown, or bad, stays unknown when its writer ends.
-    doubted = {*state.unknown_since, *(kind for kind, _ in held)}
-    for type_, (c, row) in sorted(rows.items()):
-        why = _says_nothing(state, c, look)
-        if c.status == row.bad and not why:
-            held |= {(type_, x.reason): _problem(state, c, x, row, look) for x in _stated(c)}
-        elif c.status == row.bad or (c.status == "Unknown" and (not why or type_ in doubted)):
-            unknown[type_] = why or f"{type_} is Unknown: {_reason(c)}"
-        elif not why and c.status != "Unknown":
-            good[type_] = state.good.get(type_, look.at)
-        elif why and c.status != "Unknown" and row.takes_back:
-            unsure[type_] = why  # it is good, but that may be old
+    words = _words(state, rows, look)
     shown = {(t, x.reason) for t, (c, row) in rows.items() if c.status == row.bad for x in _stated(c)}
+    held = {**state.held, **words.bad}
     drills = {pair for pair, p in held.items() if is_drill(p.message) and pair not in shown}
     held = {pair: p for pair, p in held.items() if pair not in drills}
-    for type_ in sorted({t for t, _ in held} - rows.keys()):
-        unknown[type_] = f"{type_} is no longer on the Node"
-    honest = {t for t in good if rows[t][1].takes_back}
-    back = {t for t in honest if _confirmed(rows[t][0], good[t], look.at)}
-    unsure |= {t: f"{t} is good now, which counts once it is renewed and seen again" for t in honest - back}
-    unknown |= {t: why for t, why in unsure.items() if t in {kind for kind, _ in held}}
+    back, unsure = _taken_back(rows, words, look)
+    faulty = {type_ for type_, _ in held}
+    unknown = {
+        **words.unknown,
+        **{t: f"{t} is no longer on the Node" for t in sorted(faulty - rows.keys())},
+        **{t: why for t, why in unsure.items() if t in faulty},
+    }
     held = {pair: p for pair, p in held.items() if pair[0] not in back}
     held = {pair: _as_shown(pair, p, shown, unknown, look) for pair, p in held.items()}
     since = {t: state.unknown_since.get(t, look.at) for t in unknown}
@@ -101,10 +104,39 @@ def observe(state: State, look: Look, known: Callable[[str], Polarity | None]) -
         unknown_since=since,
         cleared=frozenset((t, "*") for t in back) | drills,
         listed=frozenset({*held, *((t, "") for t in rows)}),
-        gone=frozenset(pair for pair, p in held.items() if p.latched and pair[0] in good),
+        gone=frozenset(pair for pair, p in held.items() if p.latched and pair[0] in words.good),
         unconfirmed=unsure,
     )
-    return replace(state, held=held, good=good, unknown_since=since), reading
+    return replace(state, held=held, good=words.good, unknown_since=since), reading
+
+
+def _words(state: State, rows: Rows, look: Look) -> _Words:
+    """What each condition says by itself."""
+    words = _Words()
+    # What was unknown, or bad, stays unknown when its writer ends.
+    doubted = {*state.unknown_since, *(type_ for type_, _ in state.held)}
+    for type_, (c, row) in sorted(rows.items()):
+        why = _says_nothing(state, c, look)
+        if c.status == row.bad and not why:
+            words.bad.update({(type_, x.reason): _problem(state, c, x, row, look) for x in _stated(c)})
+        elif c.status == row.bad or (c.status == "Unknown" and (not why or type_ in doubted)):
+            words.unknown[type_] = why or f"{type_} is Unknown: {_reason(c)}"
+        elif c.status == "Unknown":
+            continue
+        elif not why:
+            words.good[type_] = state.good.get(type_, look.at)
+        elif row.takes_back:
+            words.unsure[type_] = why
+    return words
+
+
+def _taken_back(rows: Rows, words: _Words, look: Look) -> tuple[set[str], Mapping[str, str]]:
+    """The types whose good status takes their faults back; and those whose good status does not count yet,
+    and why."""
+    may = {t for t in words.good if rows[t][1].takes_back}
+    back = {t for t in may if _confirmed(rows[t][0], words.good[t], look.at)}
+    counts = "is good now, which counts once it is renewed and seen again"
+    return back, {**words.unsure, **{t: f"{t} {counts}" for t in sorted(may - back)}}
 
 
 def _drill_is_over(c: Condition, at: datetime) -> bool:

@@ -60,6 +60,19 @@ class State:
     unknown_since: Mapping[str, datetime] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """What the series say at one look. ``bad``: the faults. ``good``: since which sample each pair is good.
+    ``back``: those of them whose fault is over. ``unknown``: why nothing is known of a type. ``owed``: why a
+    series that was bad in the boot before says nothing in this one."""
+
+    bad: dict[Pair, Problem] = field(default_factory=dict)
+    good: dict[Pair, datetime] = field(default_factory=dict)
+    back: set[Pair] = field(default_factory=set)
+    unknown: dict[str, str] = field(default_factory=dict)
+    owed: list[str] = field(default_factory=list)
+
+
 def observe(state: State, look: Look) -> tuple[State, Reading]:
     """What the server's answers say now."""
     if look.boot_id and look.boot_id != state.boot_id:
@@ -68,35 +81,21 @@ def observe(state: State, look: Look) -> tuple[State, Reading]:
     pairs: dict[Pair, list[Stated]] = {}
     for stated in look.stated:
         pairs.setdefault(stated.pair, []).append(stated)
-    held, good, unknown, bad = dict(state.held), dict[Pair, datetime](), dict[str, str](), set[Pair]()
-    back, owed = set[Pair](), list[str]()
-    for pair, said in sorted(pairs.items()):
-        judged = [(s, _says_nothing(s, look, failing)) for s in said]
-        whys = [why for _, why in judged if why]
-        owed += [why for s, why in judged if s.owed and why]
-        faulty = [s for s, why in judged if s.state is Is.BAD and not why]
-        if faulty:
-            bad.add(pair)
-            held[pair] = _problem(state, pair, faulty, look)
-        elif whys:
-            unknown.setdefault(pair[0], whys[0])
-        else:
-            good[pair] = state.good.get(pair, min(s.at for s in said))
-            if not latched(said[0]):
-                if min(s.at for s in said) - good[pair] >= max(_scraped_twice(s) for s in said):
-                    back.add(pair)
-                elif pair in held:
-                    unknown[pair[0]] = f"{pair[1]} is good now, which counts once it is scraped again"
-    for pair in held.keys() - pairs.keys():  # an alert that is over, or what a row before a fault said
-        if not held[pair].latched:
+    words = _words(state, pairs, look, failing)
+    unknown = words.unknown
+    for pair in sorted(state.held.keys() - pairs.keys()):  # an alert that is over, or a row that is no more
+        if not state.held[pair].latched:
             unknown[pair[0]] = f"nothing is said of {pair[1]} any more"
-    unknown = {t: why for t, why in unknown.items() if not any(p[0] == t for p in bad)}
-    if whole := look.why or _as_a_whole(look, failing) or "".join(owed[:1]):
+    bad = {type_ for type_, _ in words.bad}
+    unknown = {t: why for t, why in unknown.items() if t not in bad}
+    if whole := look.why or _as_a_whole(look, failing) or "".join(words.owed[:1]):
         unknown["*"] = whole
-    gone = frozenset(p for p, x in held.items() if x.latched and p not in bad and p[0] not in unknown)
-    # One that nothing takes back is as fresh as the look that does not.
+    held = {**state.held, **words.bad}
+    gone = frozenset(p for p, x in held.items() if x.latched and p not in words.bad and p[0] not in unknown)
+    # A fault that nothing takes back is as fresh as this look.
     fresh = look.at + FRESH_FOR
-    held = {p: replace(x, fresh_until=fresh) if p in gone else x for p, x in held.items() if p not in back}
+    held = {p: replace(x, fresh_until=fresh) if p in gone else x for p, x in held.items()}
+    held = {p: x for p, x in held.items() if p not in words.back}
     # That the API server is silent is told by itself.
     since = {
         t: state.unknown_since.get(t, _since(look, t, failing))
@@ -109,13 +108,38 @@ def observe(state: State, look: Look) -> tuple[State, Reading]:
         problems=tuple(p for _, p in sorted(held.items())),
         unknown=unknown,
         unknown_since=since,
-        cleared=frozenset(back) if "*" not in unknown else frozenset(),
+        cleared=frozenset(words.back) if "*" not in unknown else frozenset(),
         listed=frozenset({*pairs, *held, *((w.row.type.text, "") for w in look.rows if w.row.type.text)}),
         gone=gone,
         ends={p: s[0].row.ends for p, s in pairs.items() if s[0].row.ends != Ends()},
         devices={pair: frozenset(s.device for s in said) for pair, said in pairs.items()},
     )
-    return State(state.boot_id, held, good, since), reading
+    return State(state.boot_id, held, words.good, since), reading
+
+
+def _words(
+    state: State, pairs: Mapping[Pair, Sequence[Stated]], look: Look, failing: Mapping[MetricRow, str]
+) -> _Words:
+    """What the series of each pair say. If one of them is bad, that counts."""
+    words = _Words()
+    for pair, said in sorted(pairs.items()):
+        judged = [(s, _says_nothing(s, look, failing)) for s in said]
+        whys = [why for _, why in judged if why]
+        words.owed.extend(why for s, why in judged if s.owed and why)
+        if bad := [s for s, why in judged if s.state is Is.BAD and not why]:
+            words.bad[pair] = _problem(state, pair, bad, look)
+        elif whys:
+            words.unknown.setdefault(pair[0], whys[0])
+        else:
+            oldest = min(s.at for s in said)
+            words.good[pair] = state.good.get(pair, oldest)
+            if latched(said[0]):
+                continue
+            if oldest - words.good[pair] >= max(_scraped_twice(s) for s in said):
+                words.back.add(pair)
+            elif pair in state.held:
+                words.unknown[pair[0]] = f"{pair[1]} is good now, which counts once it is scraped again"
+    return words
 
 
 def _failing(look: Look) -> Mapping[MetricRow, str]:
