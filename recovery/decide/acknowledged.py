@@ -306,6 +306,12 @@ def brought_up_to_date(r: Record, s: Situation, taken_back: Iterable[Fault]) -> 
     more = _without(r.acknowledged_more, s)
     if kept == r.acknowledged and more == r.acknowledged_more:
         return r, ""
+    why = _what_is_new(r, kept, gone, digests_gone=more != r.acknowledged_more)
+    return replace(r, acknowledged=kept, acknowledged_more=more), why
+
+
+def _what_is_new(r: Record, kept: tuple[Fault, ...], gone: tuple[Fault, ...], digests_gone: bool) -> str:
+    """What ``kept`` knows better than ``r`` of the faults that were dealt with, as a sentence."""
     back = {f.key for f in gone}
     still = tuple(f for f in kept if f.key not in back)
     known = {(f.key, f.boot_id) for f in r.acknowledged}
@@ -313,16 +319,15 @@ def brought_up_to_date(r: Record, s: Situation, taken_back: Iterable[Fault]) -> 
     again = [f.reason for f in anew if f.latched or (f.key, f.boot_id) not in known]
     ended = [f.reason for f in still if f.cleared and replace(f, cleared=False) in r.acknowledged]
     if ended:
-        why = f"the detector that stated {', '.join(ended)} was started anew: stated again, it is a new fault"
-    elif again:
-        why = f"a detector that was started anew states {', '.join(again)} again"
-    elif len(gone) or more != r.acknowledged_more:
+        names = ", ".join(ended)
+        return f"the detector that stated {names} was started anew: stated again, it is a new fault"
+    if again:
+        return f"a detector that was started anew states {', '.join(again)} again"
+    if gone or digests_gone:
         names = ", ".join(f.reason for f in gone if not f.cleared) or "a fault"
-        why = f"{names} was taken back by its own source: if it comes again, it is a new fault"
-    else:
-        names = ", ".join(f.reason for f in kept if f not in r.acknowledged)
-        why = f"{names} is a plugin's: a higher count of it is no new fault"
-    return replace(r, acknowledged=kept, acknowledged_more=more), why
+        return f"{names} was taken back by its own source: if it comes again, it is a new fault"
+    names = ", ".join(f.reason for f in kept if f not in r.acknowledged)
+    return f"{names} is a plugin's: a higher count of it is no new fault"
 
 
 def _known_better(f: Fault, r: Record, s: Situation) -> Fault:

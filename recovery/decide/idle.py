@@ -33,6 +33,7 @@ from recovery.decide.decision import (
     Unmark,
     WriteRecord,
     act,
+    first_answer,
     hold,
     leave,
     until,
@@ -187,37 +188,82 @@ def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
 
     Where nothing was done about the fault, its own source ends it, or a new boot, or a new fault.
     """
-    if (other := other_machine(s, r)) is not None:
-        why = f"the machine behind {r.node} is {other} now: the hand-over of {r.machine.id} has ended"
-        return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED))
-    if r.node_gone_since is not None and (back := seen_or_gone(s, r)):
-        return back
-    if s.node is not None and s.machine is not None and r.marks and not same_node_object(s, r):
-        if brakes.first_reason(brakes.FORBIDDEN, s):
-            return still_handed_over(s, r)
-        why = f"{r.node} was registered again by the same machine: it stays out of service"
-        return marked_anew(s, r, why)
-    if s.node is not None and not r.marks and (there := found_on(s.node)):
-        # A crash kept them off the record, and a peer, who handed the node over, may not write them there.
-        why = f"{r.node} has our marks, which were not on its record"
-        return act(WriteRecord(replace(r, marks=there)), why)
-    if by_hand := given_back_by_hand(s, r):
-        return by_hand
-    if s.node is not None and (gone := tuple(t for t in r.marks.taints if t not in s.node.our_taints)):
-        return disown(r, gone, "took off or changed")
-    only_reported = not r.marks and r.intent is None
-    if only_reported and _calls_for_more(s, a, r):
-        return begin(s, a)
-    if only_reported and (change := noted(s, r)):
-        return act(WriteRecord(change[0]), change[1])
-    if only_reported and (ended := _ended(s, a, r)):
-        r, why = ended
-        return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
-    fault = r.faults[0]
-    why = held(s, fault, diagnosed(fault, s).rule) if only_reported else ""
-    still = still_handed_over(s, r)
+    if answer := first_answer(HANDED_OVER, s, a, r):
+        return answer
+    fault, still = r.faults[0], still_handed_over(s, r)
+    why = held(s, fault, diagnosed(fault, s).rule) if _is_only_reported(r) else ""
     why = why or _seen_since(s, a, r)
     return replace(still, reason=f"{still.reason}; {why}") if why else still
+
+
+def _other_machine(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    if (other := other_machine(s, r)) is None:
+        return None
+    why = f"the machine behind {r.node} is {other} now: the hand-over of {r.machine.id} has ended"
+    return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED))
+
+
+def _node_is_back(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    return seen_or_gone(s, r) if r.node_gone_since is not None else None
+
+
+def _registered_anew(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """The same machine under a new Node object, which has no marks of ours."""
+    if s.node is None or s.machine is None or not r.marks or same_node_object(s, r):
+        return None
+    if brakes.first_reason(brakes.FORBIDDEN, s):
+        return still_handed_over(s, r)
+    return marked_anew(s, r, f"{r.node} was registered again by the same machine: it stays out of service")
+
+
+def _marks_not_on_record(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """A crash kept them off the record. A peer that handed the node over may not write them there."""
+    if s.node is None or r.marks or not (there := found_on(s.node)):
+        return None
+    why = f"{r.node} has our marks, which were not on its record"
+    return act(WriteRecord(replace(r, marks=there)), why)
+
+
+def given_back_by_hand(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """Somebody took cordon and taint off, so pods run there again: take back what would end the machine."""
+    if s.node is None or s.node.unschedulable or s.node.has_taint(TAINT) or s.take_back_refused:
+        return None
+    return before_service(s, r) if r.marks else None
+
+
+def _taints_of_others(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    gone = tuple(t for t in r.marks.taints if t not in s.node.our_taints) if s.node is not None else ()
+    return disown(r, gone, "took off or changed") if gone else None
+
+
+def _only_reported(s: Situation, a: Assessment, r: Record) -> Decision | None:
+    """Nothing was done about the fault: a fault that calls for more takes its place, or it ends by itself."""
+    if not _is_only_reported(r):
+        return None
+    if _calls_for_more(s, a, r):
+        return begin(s, a)
+    if change := noted(s, r):
+        return act(WriteRecord(change[0]), change[1])
+    if ended := _ended(s, a, r):
+        r, why = ended
+        return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
+    return None
+
+
+def _is_only_reported(r: Record) -> bool:
+    return not r.marks and r.intent is None
+
+
+HANDED_OVER = (
+    _other_machine,
+    _node_is_back,
+    _registered_anew,
+    _marks_not_on_record,
+    given_back_by_hand,
+    _taints_of_others,
+    _only_reported,
+)
+"""Asked of a record that is handed over, in this order; the first answer counts."""
 
 
 def _calls_for_more(s: Situation, a: Assessment, r: Record) -> bool:
@@ -248,13 +294,6 @@ def _ended(s: Situation, a: Assessment, r: Record) -> tuple[Record, str] | None:
     if s.node and r.boot_id and s.node.boot_id and s.node.boot_id != r.boot_id:
         return replace(r, boot_id=s.node.boot_id), f"{name(r.faults[0])} was taken back by a new boot"
     return (r, how_it_ended(r.faults[0], s)) if a.taken_back else None
-
-
-def given_back_by_hand(s: Situation, r: Record) -> Decision | None:
-    """Somebody took cordon and taint off, so pods run there again: take back what would end the machine."""
-    if s.node is None or s.node.unschedulable or s.node.has_taint(TAINT) or s.take_back_refused:
-        return None
-    return before_service(s, r) if r.marks else None
 
 
 def still_handed_over(s: Situation, r: Record) -> Decision:

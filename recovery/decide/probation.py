@@ -86,25 +86,23 @@ def prove_replacement(s: Situation, a: Assessment, r: Record) -> Decision:
         unjoined = f"{new} has not joined the cluster as a node"
         return replacement_gone_again(s, r) or another_claimed(s, r) or unproved(s, r, unjoined)
     joined = s.replacement.name
+    who = f"{joined} ({new})"
     found = live(s, a.found) if s.replacement_is_me else ()
     if sick := s.replacement_record if joined != r.node else _for_good(found):
         # Its own record needs the slot that this one holds. Attempts are counted over both machines.
-        why = f"{r.machine.id} is gone; {joined} ({new}) took its place and is sick too: {sick}"
+        why = f"{r.machine.id} is gone; {who} took its place and is sick too: {sick}"
         return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED, warning=True))
     if not s.replacement.ready:
-        return unproved(s, r, f"{joined} ({new}) is not Ready")
-    if found:
-        return unproved(s, r, f"{joined} ({new}) is not healthy: {name(found[0].fault)}")
-    if (there := _page_there(s)) is not None and there.sick:
-        return unproved(s, r, f"{joined} ({new}) is not healthy: its own agent reports {there.sick}")
-    if s.replacement_problem:
-        return unproved(s, r, f"{joined} ({new}) is not healthy: {s.replacement_problem}")
+        return unproved(s, r, f"{who} is not Ready")
+    page = _page_there(s)
+    if sick := _sick_there(s, found, page):
+        return unproved(s, r, f"{who} is not healthy: {sick}")
     if s.replacement_is_me and (early := _early_word(s, r)):
-        why = f"{joined} ({new}) may not be healthy: {early}"
+        why = f"{who} may not be healthy: {early}"
         return unproved(s, r, why, Cause.UNREADABLE, patience=EARLY_FOR)
     if s.replacement_is_me and (blind := _blind_to_what_was_treated(s, r)):
-        return unproved(s, r, f"{joined} ({new}) may not be healthy: {blind}", Cause.UNREADABLE)
-    if joining := joined_or_blind(s, r, f"{joined} ({new}) is Ready", joined):
+        return unproved(s, r, f"{who} may not be healthy: {blind}", Cause.UNREADABLE)
+    if joining := joined_or_blind(s, r, f"{who} is Ready", joined):
         return joining
     alone = by_node_alone(s)
     lasts = max(r.probation, s.tells_within) if alone else r.probation
@@ -112,12 +110,21 @@ def prove_replacement(s: Situation, a: Assessment, r: Record) -> Decision:
         return on_probation(s, r, joined, lasts)
     if unwatched := _unwatched(s, r, joined):
         return unwatched
-    if (page := _page_there(s)) is not None and not page.heard and not page.silent:
+    if page is not None and not page.heard and not page.silent:
         return wait(f"probation: the agent of {joined} has not told of its page again", POLLED, "unheard")
     by = f"by its Node alone: {alone}" if alone else by_own_signals(s, "by its own detector's page")
     by += only_told(s, a) if s.replacement_is_me else ""
-    why = f"proved: {r.machine.id} is gone and {joined} ({new}) was healthy for {span(lasts)}, {by}"
+    why = f"proved: {r.machine.id} is gone and {who} was healthy for {span(lasts)}, {by}"
     return end(s, r, Event.PROVED, why, succeeded(r))
+
+
+def _sick_there(s: Situation, found: tuple[Diagnosis, ...], page: PageThere | None) -> str:
+    """What makes the new node sick: by its signals, by its own agent's word, or by its Node; else ""."""
+    if found:
+        return name(found[0].fault)
+    if page is not None and page.sick:
+        return f"its own agent reports {page.sick}"
+    return s.replacement_problem
 
 
 def _for_good(found: tuple[Diagnosis, ...]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from recovery.decide import brakes
+from recovery.decide.assessment import assess
 from recovery.decide.decision import Join, TakeSlot, Verb, WriteRecord
 from recovery.decide.idle import given_back_by_hand
 from recovery.decide.in_flight import has_new_boot
@@ -522,7 +523,7 @@ def test_a_controller_that_has_just_come_takes_no_old_word_of_a_boot_for_the_pro
     assert has_new_boot(s, r) is proves
     assert bool(standing_now(s, r)) is not proves
     handed_over = replace(r, phase=Phase.HANDED_OVER, marks=Marks(cordoned=True))
-    assert (given_back_by_hand(s, handed_over) is None) is proves
+    assert (given_back_by_hand(s, assess(s), handed_over) is None) is proves
 
 
 @pytest.mark.parametrize(
