@@ -309,6 +309,7 @@ class Sweeper:
             ghosts.discard(node)
 
     def _one(self, node: str, uid: str, ask: Ask | None = None) -> float:
+        """Look at one record, if its agent is dead. Seconds until it is to be looked at again."""
         lease = self._w.leases.look(node)
         if lease.stale and not self._for_the_concluder(node):
             # Under the Lease, so that one agent asks the cloud and not all of them.
@@ -318,21 +319,7 @@ class Sweeper:
             self._observer.forget(node)
             return self._until_the_next_look(node, lease)
         try:
-            s = self._observer.situation(node, Role.CONCLUDER, me=self._me)
-            ask = ask or partial(conclude, place=uid)
-            d = ask(s)
-            if isinstance(d.effect, WriteRecord | FreeSlot):
-                self._wanted_back.discard((node, uid))  # answered
-            if isinstance(d.effect, FreeSlot):
-                self._remover.hidden.discard((node, uid))  # closed
-            if s.record is not None:
-                held = self._observer.memory(node).holds
-                held.looked(s.record, d.held, self._w.clock.monotonic())
-            if d.effect is not None:
-                d = self._executor.perform(s, d, partial(self._again, node), ask)
-                self._after(s, d)
-            elif lease.mine:
-                self._w.leases.hold(node, Role.CONCLUDER)
+            d = self._concluded(node, uid, ask or partial(conclude, place=uid))
         except (ApiUnavailable, TooManyRequests):
             raise  # for all of them, not for this one
         except NodeRecoveryError as error:
@@ -350,6 +337,24 @@ class Sweeper:
         # A Lease that is not renewed in time is lost to another.
         longest = 2 * self._w.leases.renew_every
         return longest if d.key == "patience" else min(d.look_again.total_seconds(), longest)
+
+    def _concluded(self, node: str, uid: str, ask: Ask) -> Decision:
+        """Decide about the record, whose Lease is ours, and carry that out."""
+        s = self._observer.situation(node, Role.CONCLUDER, me=self._me)
+        d = ask(s)
+        if isinstance(d.effect, WriteRecord | FreeSlot):
+            self._wanted_back.discard((node, uid))  # answered
+        if isinstance(d.effect, FreeSlot):
+            self._remover.hidden.discard((node, uid))  # closed
+        if s.record is not None:
+            held = self._observer.memory(node).holds
+            held.looked(s.record, d.held, self._w.clock.monotonic())
+        if d.effect is not None:
+            d = self._executor.perform(s, d, partial(self._again, node), ask)
+            self._after(s, d)
+        else:
+            self._w.leases.hold(node, Role.CONCLUDER)
+        return d
 
     def _until_the_next_look(self, node: str, lease: Lease) -> float:
         """Seconds until a record is looked at again that another works on.

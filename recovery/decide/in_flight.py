@@ -79,6 +79,13 @@ def observe_call(s: Situation, r: Record) -> Decision:
         return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED))
     if s.poll is None:
         return wait(f"{r.intent.action}: its provider has not answered yet", key="poll")
+    return _as_polled(s, r)
+
+
+def _as_polled(s: Situation, r: Record) -> Decision:
+    """Go by what the provider answers of the call."""
+    assert r.intent is not None
+    assert s.poll is not None
     if isinstance(s.poll, Failed):
         if can_call_off(s, r):
             return act(call_off(s, r), f"{r.intent.action} failed: {s.poll.reason}; it is called off")
