@@ -91,8 +91,8 @@ class AwsProvider:
         return identify(node, self._environ)
 
     def gone(self, machine: Machine) -> str | None:
-        """By EC2, in the machine's own region: terminated, or unknown, as it is from an hour after its end.
-        That it is unknown is asked for a while: one answer may be older than the instance."""
+        """By EC2, in the machine's own region: terminated, or unknown, as it is an hour after its end. It has
+        to be unknown for a while, since one answer may be older than the instance."""
         state = self._state(machine)
         unknown = self._shared.lacks(own_region(machine), f"{machine} at EC2", state == "")
         if state == "terminated" or unknown:
@@ -305,7 +305,7 @@ def _reference(
         "region": machine.route.get("region", ""),
     }
     if group is not None and at is not None:
-        # It serves soon: a group that balances its zones, say, has one more than it wants for a while, and
+        # It serves soon. A group that balances its zones, say, has one more than it wants for a while, and
         # launches none once the instance is gone.
         soon = [m for m in group.members if m.starting and m.id not in {machine.id, *fresh}]
         data |= {

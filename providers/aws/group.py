@@ -17,7 +17,8 @@ from recovery.provider.known import has
 
 RETAINED = "Terminating:Retained"
 WARMED = "Warmed:"
-"""Before the states of an instance in a warm pool: Warmed:Stopped, Warmed:Terminating:Wait and so on."""
+"""The prefix of the states of an instance in a warm pool: Warmed:Stopped, Warmed:Terminating:Wait and so
+on."""
 _DECISIVE = {
     "ReplaceUnhealthy": "an instance marked unhealthy would stay in service",
     "Terminate": "an instance marked unhealthy would not be terminated",
@@ -67,7 +68,7 @@ class Member:
 
     @property
     def marked(self) -> bool:
-        """Whether it is marked unhealthy. Of one whose health AWS does not tell, neither this nor healthy."""
+        """Whether it is marked unhealthy. If AWS does not tell its health, it is neither this nor healthy."""
         return self.health.lower() == "unhealthy"
 
     @property
@@ -198,7 +199,7 @@ def _countable(unit: str, instances: Iterable[Mapping[str, Any]]) -> bool:
 
 
 _LAUNCHES = ("Launching a new EC2 instance", "Launching a new EC2 instance from warm pool")
-"""How the history begins what it says of an instance that is put into service. What is launched *into* a warm
+"""How a line of the history begins that is about an instance put into service. What is launched *into* a warm
 pool is not put into service."""
 
 

@@ -50,7 +50,7 @@ def identify(node: NodeView, environ: Mapping[str, str]) -> Machine:
 def own_region(machine: Machine) -> str:
     """The region of the zone that its providerID names, not that of AWS_REGION; "" where it names none.
 
-    Only there does it mean anything that AWS knows no such instance: an ID is of one region.
+    An instance ID belongs to one region. Only there does it prove anything that AWS does not know it.
     """
     found = _PROVIDER_ID.fullmatch(machine.provider_id)
     return found["region"] if found is not None and found["instance"] == machine.id else ""

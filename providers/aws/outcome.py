@@ -121,7 +121,8 @@ def _absent(ask: Shared, machine: Machine, reference: Reference) -> Poll:
 def _outside(
     ask: Shared, machine: Machine, where: str, group: Group, state: str, ended: Activity | None
 ) -> Poll:
-    """One answer may be older than another: detached is what its group does not list either, for a while."""
+    """Whether it was detached. One answer may be older than another, so its group must not list it for a
+    while, either."""
     if ended is not None:
         return Running(f"group {group.name} is terminating {machine}, which is {state}")
     detached = ask.lacks(where, machine.id, machine.id not in group.ids)

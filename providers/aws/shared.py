@@ -27,13 +27,13 @@ LATELY = 60.0
 """Seconds for which an instance that was asked for is asked for with the others."""
 
 SURE = 60.0
-"""Seconds for which all answers have to lack something, before that is a reason to give up: a single one may
-be older than what it is about."""
+"""For how many seconds all answers have to lack something before that counts: one answer may be older than
+what it is about."""
 
 HINT = 30.0
 """Seconds for which what a group did lately serves all its nodes: it decides how to begin, and no more."""
 LONGEST_HINT = 3600.0
-"""Seconds for which it serves where AWS does not answer: so long a failed launch may matter."""
+"""The same where AWS does not answer: a failed launch may matter for that long."""
 
 Found = tuple[str, Member] | None
 

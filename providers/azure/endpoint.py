@@ -1,8 +1,8 @@
 """The way to Azure: whom to trust, and through which proxy.
 
-The Azure SDK goes over ``requests``, so what is asked without an SDK trusts and is routed as that does:
-REQUESTS_CA_BUNDLE, else certifi's authorities; HTTPS_PROXY and NO_PROXY, which AKS sets in every pod of a
-cluster with an HTTP proxy (AKS documentation, "HTTP proxy support").
+The Azure SDK uses ``requests``. So requests without an SDK trust the same authorities and take the same
+proxy: REQUESTS_CA_BUNDLE, else certifi's authorities; HTTPS_PROXY and NO_PROXY, which AKS sets in every pod
+of a cluster with an HTTP proxy (AKS documentation, "HTTP proxy support").
 """
 
 from __future__ import annotations

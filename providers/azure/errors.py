@@ -25,8 +25,8 @@ MOST_PATIENCE = timedelta(minutes=10)
 LOCKED = "DenyAssignmentAuthorizationFailed"
 DISALLOWED = "RequestDisallowedByPolicy"
 NOT_SEEN = "SubscriptionNotFound"
-"""The code of a 404 that says nothing of what was asked for: Resource Manager knows no subscription of
-another cloud, or of another tenant than the token's."""
+"""The code of a 404 that says nothing of the thing that was asked for: its subscription is of another cloud,
+or of another tenant than the token's."""
 NO_INSTANCE = "is not an active Virtual Machine Scale Set VM"
 """Compute's words about an instance of a scale set that is gone, with the code InvalidParameter."""
 _BY_A_PERSON = {

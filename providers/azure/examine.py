@@ -152,7 +152,8 @@ def _possible(provider: Asked, machine: Machine, step: Step, own: bool) -> tuple
 
 
 def _needed(options: Options, machine: Machine, step: Step, ready: Preflight | None) -> Iterator[Right]:
-    """What ``step`` needs beyond the reads, which were tried. Set back is what no autoscaler sets back."""
+    """What ``step`` needs beyond the reads, which were tried. A capacity is set back only without an
+    autoscaler."""
     route = machine.route
     kind = "flexible" if route["kind"] == VM else "uniform"
     vm = Right(machine.provider_id.removeprefix("azure://"), named(route), BY_ROUTE[kind][step])

@@ -31,7 +31,7 @@ LARGEST = 4 * 1024 * 1024  # bytes of an answer; a page of a list of VMs has abo
 PAGES = 100  # of a list
 REQUEST_IDS = ("x-ms-request-id", "x-ms-correlation-request-id")
 UNREADABLE = (TypeError, AttributeError, ValueError, LookupError, ArithmeticError, RecursionError)
-"""What the SDK, and who reads what it gives, stumble over in an answer that is not what it should be."""
+"""Errors by which the SDK, and our readers of what it returns, fail on an answer that is malformed."""
 WORKLOAD = ("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_FEDERATED_TOKEN_FILE")
 
 
@@ -249,8 +249,9 @@ class AzureSession:
 class Seen:
     """What the answer to a submission says of its operation: the ID alone, never the address.
 
-    ``azures``: it has an ID of the request, as each answer of Resource Manager and of what is behind it has
-    (azure-resource-manager-rpc, "Common API Response Details"), or is no web page: a proxy may take IDs out.
+    ``azures``: whether the answer is Azure's. Each answer of Resource Manager and of what is behind it has a
+    request ID (azure-resource-manager-rpc, "Common API Response Details"). A proxy may remove that, so any
+    answer that is no web page counts as well.
     """
 
     operation: str = ""

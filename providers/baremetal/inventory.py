@@ -1,8 +1,8 @@
 """Where the BMC of a machine is: by the file BMC_INVENTORY, which is read again when it changes.
 
 A machine that is not in it may be found by annotations of its Node. Whoever may write those could have the
-credentials sent anywhere: so they are followed into BMC_NETWORKS only, to an address that needs no name
-server, and never without verification.
+credentials sent anywhere. So an annotation is followed only to an IP address in BMC_NETWORKS, and never
+without verification.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class Inventory:
         return self._known
 
     def _read(self) -> tuple[Entry, ...] | SettingsError:
-        """What it says, or what is wrong with that. Raises ``SettingsError`` where it cannot be read, which
-        says nothing of the file and may pass: so it is not kept."""
+        """What the file says, or what is wrong with it. Raises ``SettingsError`` where it cannot be read,
+        which says nothing of the file and may pass: so it is not kept."""
         try:
             with open(self.path, "rb") as file:
                 found = parse(file.read(LARGEST + 1), self.path)

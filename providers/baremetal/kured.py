@@ -7,7 +7,7 @@ Once it has the lock it does not look at the file again. After the boot it uncor
 before. With ``--annotate-nodes`` the Node bears ``weave.works/kured-reboot-in-progress`` from the moment the
 file is seen in the window, before the lock; kured takes that off after a boot, and never else.
 
-A reboot empties ``/run``, and that is what ends the wish: a sentinel on a disk would be one for ever.
+A reboot empties ``/run``, and so removes the sentinel. A sentinel on a disk would cause reboots for ever.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _NEVER = frozenset(
 
 
 def leave(path: Path, line: str) -> None:
-    """Have ``path`` appear with ``line`` in it, whole or not at all. Raises ``OSError``.
+    """Make the file ``path`` with ``line`` in it, whole or not at all. Raises ``OSError``.
 
     ``FileExistsError``: somebody was there first. What cannot be written is thus known before kured sees it.
     """

@@ -287,6 +287,7 @@ def outcome(who: str, system: Any, data: Mapping[str, Any]) -> Poll:
 
 
 def runs(system: Any) -> bool:
-    """Its BMC follows the boot, and says that a system runs. A LastResetTime alone might never change."""
+    """Whether its BMC reports the progress of a boot, and says that a system runs. A LastResetTime alone
+    might never change."""
     progress = system.json.get("BootProgress")
     return isinstance(progress, dict) and progress.get("LastState") == "OSRunning"

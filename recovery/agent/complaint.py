@@ -1,4 +1,4 @@
-"""What speaks against a node that nobody but its Node can speak for?"""
+"""What on its Node shows that a node is not healthy, where no agent tells anything of it?"""
 
 from __future__ import annotations
 

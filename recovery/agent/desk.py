@@ -1,9 +1,9 @@
 """Where the agents of one process hand in what they want of the gate, and one write carries it all out.
 
-Of a thousand nodes that fail at once each has three writes of the gate, and one after the other they take
-longer than all that is done to the nodes. Here whoever writes takes along all that was handed in, by any
-thread. Each wish is decided on again, on the gate as those before it leave it: so budget, queue and pause
-hold for each, as if it were written by itself. One that is not due any more is refused, and harms no other.
+If a thousand nodes fail at once, each needs three writes of the gate. One after the other they would take
+longer than all that is done to the nodes. So one write carries out all that any thread has handed in. Each
+wish is decided on again, on the gate as the wishes before it leave it. So budget, queue and pause hold for
+each of them, as if it were written by itself. One that is not due any more is refused, and harms no other.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ GATHER = 0.25
 """Seconds for which a wish waits at most for others, while its thread has other nodes to look after. A thread
 that has none writes at once."""
 MOST = 50
-"""So many wishes are carried out by one write, so that it is not too long until the first of them has its
-answer."""
+"""How many wishes one write carries out at most. With more, the first would wait too long for its answer."""
 TOO_OLD = 2.0
 """Seconds after which a wish is not carried out any more: what it goes by was read too long ago. And so long
 more are decided on for one write: an API server that is slow would keep all of them for minutes."""

@@ -1,5 +1,5 @@
-"""With recovery off: what was begun is left as it is, and is said each minute, wherever its node is (rulings
-15 and 33).
+"""With recovery off, a recovery that was begun is left as it is. That is repeated each minute, wherever its
+node is (rulings 15 and 33).
 
 An agent says it of its own node. A controller has an agent only for a Node of which something is said, so the
 records name the others. A concluder speaks for the agents that are gone with their machines.

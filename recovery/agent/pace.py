@@ -1,7 +1,8 @@
 """How often does an agent look at the gate and at other agents' Leases?
 
-So often that the fleet as a whole looks often. One agent of three reads the gate once a minute, one of 5,000
-every eight minutes: the gate is read ten times a second then, and a dead agent's record is found as soon.
+The fleet as a whole has to look often, and not each agent. In a fleet of three each agent reads the gate once
+a minute; in one of 5,000 every eight minutes. Then all together read it ten times a second, and a dead
+agent's record is found as soon.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ log = logging.getLogger(__name__)
 
 EVERY = 3600.0
 SOON = 300.0
-"""Seconds until the next look, where more are due than ``AT_ONCE``. All at once would hold up the sweep."""
+"""Seconds until the next look, where more than ``AT_ONCE`` are due. To remove all at once would delay the
+sweep."""
 AT_ONCE = 50
 POPULATION = 1000
 """How many agents are taken to draw lots while nobody has counted the nodes."""

@@ -1,8 +1,7 @@
-"""What of node-problem-detector states a condition type: a log rule or a plugin? PURE.
+"""Which part of node-problem-detector states a condition type: a log rule or a plugin? PURE.
 
-Only a plugin takes a fault back. The page shows which one it is as soon as it lists a plugin's healthy
-reason, and of known types the catalogue says it before. Of all others it stays open: they are latched like a
-log rule's.
+Only a plugin takes a fault back. The page shows that it is a plugin once it lists the plugin's healthy
+reason. For known types the catalogue says it from the start. All others are treated as a log rule's: latched.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ COUNT, ALLOCATABLE = "DeviceCount", "DeviceAllocatable"
 MISSING, ABSENT, UNHEALTHY = "DevicesMissing", "DevicesAbsent", "DevicesUnhealthy"
 TYPES = frozenset({COUNT, ALLOCATABLE})
 LASTS = {COUNT: timedelta(minutes=10), ALLOCATABLE: timedelta(minutes=5)}
-"""So long a count has to be wrong: device plugins and kubelets are started anew."""
+"""How long a count has to be wrong: device plugins and kubelets may be restarting."""
 AFTER_A_BOOT = timedelta(minutes=10)
-"""So long after a boot nothing counts: drivers are loaded, and plugins register their devices."""
+"""How long after a boot nothing counts: drivers are loaded, and plugins register their devices."""
 TWICE = timedelta(seconds=60)
 """A count is looked at twice, so far apart, before it takes a fault back."""
 

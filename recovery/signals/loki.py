@@ -24,7 +24,7 @@ TYPES = frozenset({GPU, SWITCH})
 FRESH_FOR = timedelta(seconds=60)
 """An answer may be relied on for so long: four rounds of the reader."""
 QUIET = timedelta(minutes=15)
-"""A line that comes so long after the last one of its reason is a new statement."""
+"""How long after the last line of its reason a line counts as a new statement."""
 MOST_DEVICES = 16
 
 

@@ -1,8 +1,8 @@
 """Sources that read the metrics of a pod on the own node: which pod, how often, and when nothing is known.
 
-Whoever may make pods may give one any label. So only a pod of a DaemonSet in one of the namespaces that the
-policy names is read, and where two of them fit, none. An address passes from a pod that is gone to another.
-So before a page changes what is known, the pod is looked up once more.
+Anybody who may create pods may give one any label. So only a pod of a DaemonSet is read, in one of the
+namespaces that the policy names; and none where two of them fit. The address of a pod that is gone may pass
+to another pod. So before a page changes what is known, the pod is looked up once more.
 """
 
 from __future__ import annotations

@@ -206,10 +206,6 @@ class KarpenterSite(FleetSite):
         body = {"metadata": {"annotations": keys}}
         assert self.plane.request("PATCH", path, body=body, content_type=MERGE).status == 200
 
-    def its_evictions(self) -> list[Any]:
-        """What Karpenter asked to be evicted."""
-        return [r for r in self.audit.requests() if r.user == "cloud" and r.resource == "pods/eviction"]
-
     def clear(self) -> None:
         """No work, no NodePool; Karpenter takes its nodes away, and is stopped."""
         if self._karpenter is not None:

@@ -35,7 +35,7 @@ LOOK_AGAIN = 30.0
 AT_REST = 600.0
 """Seconds for which a node keeps its agent after nothing more was said of it, or after its Node has gone."""
 MOST_AT_ONCE = 100
-"""So many agents have their turn in one step, so that a stop is not waited for."""
+"""How many agents have their turn in one step. With more, a stop would have to wait."""
 MOST_IN_A_ROW = 8
 """So many things an agent does in one turn, one after the other: what it has read and written is still fresh.
 If each of a hundred did one thing and waited for the others, all would be read anew for every one."""

@@ -1,7 +1,7 @@
 """Where many nodes fail at once, each waits for another: for its turn, a slot, or a place in the queue.
 
-An agent alone on its node looks at the gate again after a while. Here one process moves them all, so whoever
-has moved lets the next ones look at once.
+A sidecar looks at the gate again after a while. In fleet mode one process looks after all of them. So after
+one node has moved on, those that waited for it look at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from recovery.decide.situation import Situation
 from recovery.model import Phase
 
 NEXT = 2
-"""So many at the head of the queue look: those that may start at the same time."""
+"""How many at the head of the queue look at once: those that may start at the same time."""
 
 
 class Crowd:

@@ -33,20 +33,20 @@ log = logging.getLogger(__name__)
 EVERY = 15.0
 """Seconds between two rounds."""
 OVERLAP = timedelta(seconds=30)
-"""Each round asks for what is so old once more: lines of one moment arrive at several."""
+"""How much of the past each round asks for once more: lines that were written together may arrive apart."""
 LOOK_BACK = timedelta(minutes=15)
-"""The first round begins so long ago, and none asks for more: what happened before it is not acted on."""
+"""How far back the first round asks, and no round asks further. Nothing is done about what is older."""
 MOST_ASIDE = 20
 """Lines of one node that are kept for its next boot."""
 LATE_EVERY = timedelta(minutes=5)
-"""So often all of ``LOOK_BACK`` is asked for again: a shipper that was held up sends what it has."""
+"""How often all of ``LOOK_BACK`` is asked for again: a log shipper that was held up sends its lines late."""
 LINES, PAGES = 1000, 10
 """Lines of one answer, and answers of one round."""
 MOST_SEEN = 50_000
-"""So many lines are known to have been read. With more of them none is asked for twice but in the overlap."""
+"""How many lines are remembered as read. With more than these, only the overlap is asked for twice."""
 MOST_COMPLAINTS = 100
 ONLY = '|= "Xid (PCI:"'
-"""Of the log only such lines are asked for. It is in each line that ``kernel_lines`` reads, SXids too."""
+"""Only log lines that contain this are asked for. Each line that ``kernel_lines`` reads has it, SXids too."""
 Key = tuple[int, int]
 Pair = tuple[str, str]
 

@@ -1,5 +1,5 @@
-"""Calls the roll: asks the cloud, once a minute, which machines the groups of the fleet's Nodes have, and
-finds those that never became a Node. A list of each group, whatever the fleet.
+"""Asks the cloud once a minute which machines the groups of the fleet's Nodes have, and finds those that
+never became a Node. That is one list for each group, however large the fleet is.
 
 Nothing is started for such a machine: a record of it is handed over to a person at once (note 0041). What
 cannot be had is unknown: nothing new is said then, and nothing that was said is taken back.
@@ -30,11 +30,12 @@ log = logging.getLogger(__name__)
 EVERY = 60.0
 """Seconds between two rounds."""
 STALE = 3 * EVERY
-"""So old may be what is known."""
+"""How old an answer may be before it counts as unknown."""
 MOST_OF_A_GROUP = 20
-"""Of so many machines of one group a record is made. More have one cause, which no further record shows."""
+"""How many machines of one group get a record. If there are more, they have one cause, and more records would
+not show it better."""
 KEPT = 3600.0
-"""Seconds for which it is remembered how it ended that a machine was no Node."""
+"""For how many seconds it is remembered why a machine is not missing any more."""
 
 
 def tolerated(policy: Policy) -> timedelta | None:

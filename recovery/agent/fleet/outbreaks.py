@@ -36,7 +36,8 @@ COUNTED_AGAIN = 30.0
 REMEMBERED = 3600.0
 """Seconds for which a case is remembered after its fault was last on record: its machine may be gone."""
 OFF_THE_RECORD = 120.0
-"""Seconds after which a fault that nobody told of is off the record. One on it is told of twice a minute."""
+"""Seconds after which a fault that no agent mentions counts as off the record. One that is on it is mentioned
+twice a minute."""
 FORGETS_EVERY = 60.0
 """Seconds between two looks for cases that are not remembered any more."""
 ANSWERED_AGAIN = 5.0

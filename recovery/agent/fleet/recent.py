@@ -1,4 +1,4 @@
-"""What this process has read or written a moment ago, or what by a watch has not changed since.
+"""What this process has read or written a moment ago, and what has not changed since, as a watch shows.
 
 One decision follows the other within milliseconds, and what nobody else has changed need not be read again.
 

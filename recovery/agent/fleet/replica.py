@@ -70,7 +70,8 @@ each start, and to decode a thousand of them takes a tenth of a second."""
 SWEEP_EVERY = 10.0
 """Seconds between two looks at the gate, for records whose Node is gone."""
 GONE_TOO = timedelta(minutes=10)
-"""So much longer than a machine may be no Node it is known that it was one: a cloud may be slow to answer."""
+"""For how much longer than a machine may take to join it is remembered that it was a Node: a cloud may be
+slow."""
 WAITS = 0.2
 """Seconds until a replica that does not lead looks again whether it does."""
 Beat = Callable[[str], None]
