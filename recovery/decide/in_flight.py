@@ -50,7 +50,6 @@ from recovery.model import (
     NotApplied,
     Record,
     Running,
-    Step,
     Unfinished,
 )
 from recovery.quick import replace
@@ -70,7 +69,7 @@ def observe_call(s: Situation, r: Record) -> Decision:
     if r.intent.state is IntentState.WRITTEN:
         why = f"{r.intent.action} may or may not have been asked for before the process stopped: observing"
         return act(WriteRecord(settled(r, s.now, IntentState.AMBIGUOUS, HistoryEvent.AMBIGUOUS, why)), why)
-    if r.intent.action != Step.REPLACE.value and has_new_boot(s, r):
+    if not r.intent.replaces and has_new_boot(s, r):
         assert s.node is not None
         why = f"{r.intent.action} is proved by a new boot ID"
         return begin_probation(s, replace(r, boot_id=s.node.boot_id), why)
@@ -91,7 +90,7 @@ def _as_polled(s: Situation, r: Record) -> Decision:
             return act(call_off(s, r), f"{r.intent.action} failed: {s.poll.reason}; it is called off")
         return next_rung(s, r, f"{r.intent.action} failed: {s.poll.reason}", r.intent.action)
     if isinstance(s.poll, Done):
-        if r.intent.action == Step.REPLACE.value:
+        if r.intent.replaces:
             return replaced(s, r, s.poll)
         return still_running(s, r, f"{s.poll.evidence}; {r.node} does not show a new boot ID yet")
     if isinstance(s.poll, Unfinished):
@@ -165,7 +164,7 @@ def no_more_to_boot(s: Situation, r: Record) -> bool:
     That the machine itself is gone is proved elsewhere (``machine_gone``): ``Gone`` may be about an object
     that only stands for it.
     """
-    boots = r.intent is not None and r.intent.action != Step.REPLACE.value
+    boots = r.intent is not None and not r.intent.replaces
     return boots and s.node is None and isinstance(s.poll, Gone)
 
 
@@ -173,7 +172,7 @@ def boot_accepted(r: Record) -> bool:
     """Whether the machine surely was asked to boot. Its provider may be done long before the machine is up,
     and show nothing of it any more. To ask again would interrupt that boot."""
     assert r.intent is not None
-    return r.intent.action != Step.REPLACE.value and r.intent.state is IntentState.SUBMITTED
+    return not r.intent.replaces and r.intent.state is IntentState.SUBMITTED
 
 
 def is_late(s: Situation, r: Record, more: timedelta = timedelta(0)) -> bool:

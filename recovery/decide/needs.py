@@ -78,7 +78,7 @@ def _closed(s: Situation, r: Record) -> Iterator[Need]:
     )
     unseen = s.node is None or not s.node.ready
     if deleted or (s.role is Role.CONCLUDER and r.phase is Phase.HANDED_OVER and unseen):
-        if r.in_flight and r.intent is not None and r.intent.action == Step.REPLACE.value:
+        if r.being_replaced:
             yield Progressed()  # who closes it says what its group still lacks
         yield MachineLeft()
 
@@ -152,8 +152,7 @@ def _before_a_start(s: Situation, r: Record) -> Iterator[Need]:
         yield HolderLabels(untold)
     if not brakes.first_reason((*brakes.FORBIDDEN, ("window", outside)), s):
         yield from _blockers(s)
-    treated = (f for f in r.faults if f.treated is not False)
-    if brakes.first_reason(brakes.UNASKED, s) or may_be_gone(s, treated):
+    if brakes.first_reason(brakes.UNASKED, s) or may_be_gone(s, r.treated_faults):
         return  # no request to the cloud yet
     yield from _witness(s, r)
     yield from _preflight(s, r)

@@ -59,7 +59,7 @@ from recovery.decide.room import MOST_BOOTS, kept
 from recovery.decide.situation import Situation
 from recovery.decide.stuck_pods import stuck_pods
 from recovery.decide.tried import accounted
-from recovery.model import Cause, Marks, Phase, Record, Step
+from recovery.model import Cause, Marks, Phase, Record
 from recovery.quick import replace
 
 
@@ -160,8 +160,7 @@ def _elsewhere(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 def took_its_place(s: Situation, r: Record) -> bool:
     """Whether another machine goes by this name while a replacement is in flight, which waited for that."""
-    replaces = r.intent is not None and r.in_flight and r.intent.action == Step.REPLACE.value
-    return replaces and other_machine(s, r) is not None
+    return r.being_replaced and other_machine(s, r) is not None
 
 
 def _other_machine(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -200,7 +199,7 @@ def _rebooted(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if not s.node.boot_id or not r.boot_id or s.node.boot_id == r.boot_id:
         return None
     if r.intent is not None and r.in_flight:
-        if r.intent.action == Step.REPLACE.value:
+        if r.intent.replaces:
             # A machine that is being replaced may well boot once more. The replacement goes on.
             booted = replace(r, boot_id=s.node.boot_id)
             return act(WriteRecord(booted), "the machine booted while being replaced")

@@ -5,7 +5,7 @@ Time alone proves nothing (law 11).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
 from recovery.decide import tried, validation
@@ -39,7 +39,7 @@ from recovery.decide.history import HistoryEvent, note
 from recovery.decide.in_flight import replaced_by
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import PageThere, Role, Situation
-from recovery.model import Cause, Done, Evidence, Fault, Reading, Record, Step
+from recovery.model import Cause, Done, Evidence, Fault, Reading, Record
 from recovery.quick import replace
 from recovery.units import few, span
 
@@ -68,10 +68,9 @@ def prove(s: Situation, a: Assessment, r: Record) -> Decision:
 def evidence_without_machine(r: Record) -> Evidence | None:
     """The evidence of a replacement that leaves no machine to prove: only that the old one is gone."""
     evidence = r.progress.evidence
-    replaced = r.intent is not None and r.intent.action == Step.REPLACE.value and r.in_flight
-    if evidence is None or r.intent is None or not replaced or evidence.attempt != r.intent.attempt:
+    if evidence is None or r.intent is None or not r.being_replaced:
         return None
-    return evidence
+    return evidence if evidence.attempt == r.intent.attempt else None
 
 
 def succeeded(r: Record) -> Report:
@@ -229,10 +228,8 @@ def only_told(s: Situation, a: Assessment) -> str:
 def _not_heard(s: Situation, r: Record) -> str:
     """Which sources stated a fault that was treated, and are not read any more, where no other source stated
     the same fault; empty if there are none."""
-    said: dict[tuple[str, str], list[str]] = {}
-    for f in (f for f in r.faults if f.treated is not False):
-        said.setdefault((f.type, f.reason), []).append(f.source if read_no_more(s, f) else "")
-    missing = dict.fromkeys(x for sources in said.values() if all(sources) for x in sources)
+    gone = _where_nobody_has_a_word(r, lambda f: f.source if read_no_more(s, f) else "")
+    missing = dict.fromkeys(source for sources in gone for source in sources)
     if not missing:
         return ""
     return f"; but {', '.join(missing)}, which stated what was treated, is not read any more"
@@ -252,15 +249,30 @@ def _blind_to_what_was_treated(s: Situation, r: Record) -> str:
     before the boot. On the same machine a source that is silent in this boot does not count either: its pod
     is not there, or its series are gone.
     """
-    said: dict[tuple[str, str], list[str]] = {}
-    for f in (f for f in r.faults if f.treated is not False):
-        if (reading := s.reading_of(f.source)) is not None:
-            why = reading.unknown.get(f.type, "")
-            if not why and not r.replacement_machine:
-                silent = reading.silent.get(f.type) or reading.silent.get("*", "")
-                why = silent or _without_series(s, f, reading)
-            said.setdefault((f.type, f.reason), []).append(why)
-    return next((reasons[0] for reasons in said.values() if all(reasons)), "")
+
+    def blind(f: Fault) -> str | None:
+        reading = s.reading_of(f.source)
+        if reading is None:
+            return None
+        why = reading.unknown.get(f.type, "")
+        if why or r.replacement_machine:
+            return why
+        silent = reading.silent.get(f.type) or reading.silent.get("*", "")
+        return silent or _without_series(s, f, reading)
+
+    return next((reasons[0] for reasons in _where_nobody_has_a_word(r, blind)), "")
+
+
+def _where_nobody_has_a_word(r: Record, why: Callable[[Fault], str | None]) -> list[list[str]]:
+    """For each treated fault (type and reason) on which none of its sources has a word: why each has none.
+
+    ``why`` says it of one source; "": it has a word. None: that source does not count.
+    """
+    answers: dict[tuple[str, str], list[str]] = {}
+    for f in r.treated_faults:
+        if (answer := why(f)) is not None:
+            answers.setdefault((f.type, f.reason), []).append(answer)
+    return [of_all for of_all in answers.values() if all(of_all)]
 
 
 def _without_series(s: Situation, f: Fault, reading: Reading) -> str:
@@ -283,7 +295,7 @@ def _early_word(s: Situation, r: Record) -> str:
 
     Soon it is stated and calls for the next step, or it is over.
     """
-    treated = ((f, s.reading_of(f.source)) for f in r.faults if f.treated is not False)
+    treated = ((f, s.reading_of(f.source)) for f in r.treated_faults)
     return next((why for f, x in treated if x is not None and (why := x.early.get(f.type))), "")
 
 
@@ -400,7 +412,7 @@ def _fault_there(s: Situation, a: Assessment, r: Record, found: tuple[Diagnosis,
     if not due:
         d = min(found, key=lambda d: _due(s, r, d))
         return unproved(s, r, tolerated(d, _due(s, r, d) - s.now), patience=d.after)
-    known = {(f.type, f.reason) for f in r.faults if f.treated is not False}
+    known = {(f.type, f.reason) for f in r.treated_faults}
     again = next((d for d in due if (d.fault.type, d.fault.reason) in known), None)
     d, on_record = again or due[0], again is not None  # what is back goes by the ladder, which is frozen
     why = f"{name(d.fault)} {'came back' if on_record else 'showed'} in probation"

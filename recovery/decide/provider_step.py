@@ -119,7 +119,7 @@ def _unknown(s: Situation, r: Record) -> str | None:
     """Why nothing fresh is known of one of its faults, on its own node. What is only told holds no step."""
     if s.role is not Role.OWNER:
         return None
-    return next((why for f in r.faults if f.treated is not False and (why := unreadable(s, f))), None)
+    return next((why for f in r.treated_faults if (why := unreadable(s, f))), None)
 
 
 def _no_second_witness(s: Situation, r: Record, rung: Rung) -> Decision | None:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from recovery.decide.boot import heard_before, written_before
 from recovery.decide.decision import Decision, TakeBack, act
 from recovery.decide.situation import Situation
-from recovery.model import Intent, NodeView, Phase, Record, Step
+from recovery.model import Intent, NodeView, Phase, Record
 from recovery.quick import replace
 
 MOST_LEFT = 5
@@ -58,7 +58,7 @@ def _has_evidence(r: Record) -> bool:
 
 def _came(asked: Intent, r: Record, node: NodeView) -> bool:
     """Whether a call that boots the machine was carried out: its Node shows another boot since."""
-    if asked.action == Step.REPLACE.value or r.replacement_machine:
+    if asked.replaces or r.replacement_machine:
         return False
     return asked.booted_since(node)
 

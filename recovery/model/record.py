@@ -129,6 +129,11 @@ class Intent:
     call_timeout: float = 10.0
     kernel_boot: str = ""
 
+    @property
+    def replaces(self) -> bool:
+        """Whether it ends the machine. Every other action boots it."""
+        return self.action == Step.REPLACE.value
+
     def booted_since(self, node: NodeView) -> bool:
         """Whether ``node`` shows a boot that began after this call was decided on.
 
@@ -341,6 +346,16 @@ class Record:
     def in_flight(self) -> bool:
         """Whether a destructive call was made, or may have been, and may still have its effect."""
         return self.intent is not None and self.intent.state in _UNSETTLED
+
+    @property
+    def being_replaced(self) -> bool:
+        """Whether the call in flight is a replacement of its machine."""
+        return self.in_flight and self.intent is not None and self.intent.replaces
+
+    @property
+    def treated_faults(self) -> tuple[Fault, ...]:
+        """Its faults without those that the policy only reported. They are what has to be proved gone."""
+        return tuple(f for f in self.faults if f.treated is not False)
 
     @property
     def works_for_us(self) -> str:

@@ -21,7 +21,6 @@ from recovery.model import (
     Problem,
     Reading,
     Record,
-    Step,
 )
 
 SOURCE, TYPE, REASON = "kubelet", "NeverJoined", "NotRegistered"
@@ -141,7 +140,7 @@ def spared(records: Iterable[Record], claims: Iterable[Claim]) -> Spared:
     claims = tuple(claims)
     for r in (r for r in records if r.phase.open):
         machines |= {r.replacement_machine, *(c.machine for c in claims if c.instead_of == r.machine.id)}
-        if r.intent is not None and r.in_flight and r.intent.action == Step.REPLACE.value:
+        if r.intent is not None and r.being_replaced:
             group = _group_of(r, r.intent)
             since[group] = min(since.get(group, r.intent.at), r.intent.at)
     return Spared(frozenset(machines - {""}), since)
