@@ -171,16 +171,20 @@ class Observer:
             open_at=memory.open_at,
             **ours,
         )
+        return self._weighed(s)
+
+    def _weighed(self, s: Situation) -> Situation:
+        """``s``, which was just read, with what follows from it and from earlier cycles."""
         if agrees(s):
             self._kernel_agreed = True
             self._agreed_on = s.machine.id if s.machine is not None else self._agreed_on
         s = replace(s, elsewhere=elsewhere(s, self._agreed_on))
         s = by_first_claim(by_the_kernel(s, self._kernel_agreed))
-        if s.record is not None and w.on and (why := self._refused_to_take_back(s.record)):
+        if s.record is not None and s.on and (why := self._refused_to_take_back(s.record)):
             s = replace(s, take_back_refused=why)
-        if s.record is not None and s.record.phase.open and w.on:
+        if s.record is not None and s.record.phase.open and s.on:
             s = self._remembered(s, s.record)
-        return self._heard(s) if role is Role.OWNER else s
+        return self._heard(s) if s.role is Role.OWNER else s
 
     def _heard(self, s: Situation) -> Situation:
         """``s``, with each fault of the record as unknown of which its source says nothing.
