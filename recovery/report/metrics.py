@@ -35,7 +35,7 @@ class Metrics:
         self.enabled = Gauge("node_recovery_enabled", "1 if ENABLE_RECOVERY is true.", registry=r)
         self.faults = Gauge(
             "node_recovery_faults",
-            "Its nodes that have this fault now; what is only counted, for five minutes after it happened.",
+            "Its nodes that have this fault now. One that is only counted is shown for five minutes.",
             ["type", "reason"],
             registry=r,
         )

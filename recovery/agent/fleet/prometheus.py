@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -149,18 +149,7 @@ class Poller:
     def _take(
         self, r: _Row, found: list[Series], names: NodeNames, views: Mapping[str, NodeView], now: datetime
     ) -> None:
-        said: dict[str, dict[Key, Stated]] = {}
-        unresolved: Counter[str] = Counter()
-        for series in found:
-            # A label that names no Node may be an address. Then ``instance`` may be another machine's by now.
-            name, why = names.node_of(series.node or series.instance, "a series")
-            if not name:
-                unresolved[why] += 1
-                continue
-            of_node = said.setdefault(name, {})
-            old = of_node.get(series.stated.key)
-            if old is None or _RANK[series.stated.state] > _RANK[old.state]:
-                of_node[series.stated.key] = series.stated
+        said, unresolved = _by_node(found, names)
         r.unresolved = sum(unresolved.values())
         self._complain(r.row, unresolved)
         for name in r.nodes.keys() - views.keys():
@@ -182,8 +171,8 @@ class Poller:
                 r.nodes.pop(name, None)
 
     def _complain(self, row: MetricRow, unresolved: Mapping[str, int]) -> None:
-        """Each series that is nobody's is told once. Where the nodes are a part of the fleet, it may be
-        another's."""
+        """Log each series once that belongs to no node. If only a part of the fleet is watched, it may belong
+        to another node: then nothing is logged."""
         for why in sorted(unresolved):
             if self._whole_fleet and len(self._complaints) < MOST_COMPLAINTS:
                 if (row.name, why) not in self._complaints:
@@ -239,6 +228,25 @@ def _unknown(known: _Known) -> bool:
 
 _RANK = {State.GOOD: 0, State.UNKNOWN: 1, State.BAD: 2}
 """Of two series that speak of the same thing the worse one counts."""
+
+
+def _by_node(
+    found: Iterable[Series], names: NodeNames
+) -> tuple[Mapping[str, Mapping[Key, Stated]], Counter[str]]:
+    """What the series say of each node; and how many are of none, by the reason."""
+    said: dict[str, dict[Key, Stated]] = {}
+    unresolved: Counter[str] = Counter()
+    for series in found:
+        # A label that names no Node may be an address. Then ``instance`` may be another machine's by now.
+        name, why = names.node_of(series.node or series.instance, "a series")
+        if not name:
+            unresolved[why] += 1
+            continue
+        of_node = said.setdefault(name, {})
+        old = of_node.get(series.stated.key)
+        if old is None or _RANK[series.stated.state] > _RANK[old.state]:
+            of_node[series.stated.key] = series.stated
+    return said, unresolved
 
 
 def _bounded(said: Mapping[Key, Stated], row: MetricRow) -> Mapping[Key, Stated]:
