@@ -105,7 +105,7 @@ class Agent:
         self._kernel_boot = ""
         self._read_as_of = ""  # the boot that sources are told: what the Node named first in it
         self._record: Record | None = None
-        self._looked = self._undone = self._lets_go = False
+        self._looked = self._undone = self._leaves_to_peers = False
         self._summoned = False
         self._cleared: dict[str, frozenset[tuple[str, str]]] = {}
         self._dealt_with: frozenset[tuple[str, str]] = frozenset()
@@ -155,10 +155,10 @@ class Agent:
         return s.node.uid if s is not None and s.node is not None else ""
 
     @property
-    def word(self) -> tuple[Reading, ...]:
+    def readings_to_tell(self) -> tuple[Reading, ...]:
         """What peers are told of the own page, in the Lease. Nothing where the record is open and the Node is
         gone: then a peer has to take the Lease, to prove what became of the machine."""
-        return () if self._lets_go else self._view.readings
+        return () if self._leaves_to_peers else self._view.readings
 
     def look_at_record(self) -> None:
         """The gate lists this node. Where no record of it is known, look for one in the next cycle."""
@@ -342,7 +342,7 @@ class Agent:
             readings = self._of_now(s.readings, read_from(s.node))
             s = replace(s, readings=readings)
         stated = _stated(readings)
-        self._lets_go = s.node is None and s.record is not None and s.record.phase.open
+        self._leaves_to_peers = s.node is None and s.record is not None and s.record.phase.open
         s = replace(s, restated=self._restated.untold(s))
         self._unsaid = {key: p for key, p in self._unsaid.items() if unsaid(p, s)}
         acknowledged = s.record.acknowledged if s.record is not None else ()

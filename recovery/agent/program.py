@@ -169,7 +169,7 @@ class Program:
         return SourcesOfNode(self.world, s.node_name, page, s.poll_interval, population)
 
     def _own_readings(self) -> tuple[Reading, ...]:
-        return self.agent.word if self.agent is not None else ()
+        return self.agent.readings_to_tell if self.agent is not None else ()
 
     def _heartbeat(self) -> Heartbeat | None:
         interval = self._settings.heartbeat_interval

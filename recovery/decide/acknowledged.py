@@ -68,7 +68,7 @@ def not_dealt_with(p: Problem, s: Situation) -> Problem:
     return _after(p, (f.counter for f in _of_this_boot(p, s)))
 
 
-def not_treated(p: Problem, s: Situation) -> Problem:
+def left_to_treat(p: Problem, s: Situation) -> Problem:
     """``not_dealt_with``, for a rule that does more than to report. For such a rule also those times count of
     which a person was only told, and which nobody has released. Without them the rule would never be met
     where another one reports sooner."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from recovery.catalog import lookup
 from recovery.decide.acknowledged import SIGNAL_UNKNOWN as SIGNAL_UNKNOWN
-from recovery.decide.acknowledged import dealt_with, late_witness, not_dealt_with, not_treated
+from recovery.decide.acknowledged import dealt_with, late_witness, left_to_treat, not_dealt_with
 from recovery.decide.acknowledged import what_is_said as what_is_said
 from recovery.decide.boot import put_before
 from recovery.decide.drill import is_to_be_watched
@@ -157,7 +157,7 @@ def diagnose(s: Situation) -> tuple[Diagnosis, ...]:
                 continue
             if p.kind is Kind.LEVEL:
                 faults.setdefault(p.key, fault_of(p, s))
-            elif _too_often(edge := Edge(not_dealt_with(p, s), not_treated(p, s)), s):
+            elif _too_often(edge := Edge(not_dealt_with(p, s), left_to_treat(p, s)), s):
                 edges[p.key] = edge
                 faults.setdefault(p.key, replace(fault_of(p, s), since=edge.began))
     for p in s.unsaid:

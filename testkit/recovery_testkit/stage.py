@@ -492,7 +492,7 @@ class Stage:
         chance = random.Random(7)  # noqa: S311
 
         def readings() -> tuple[Reading, ...]:
-            return agent.word if agent is not None else ()
+            return agent.readings_to_tell if agent is not None else ()
 
         sweeper = Sweeper(
             world,
