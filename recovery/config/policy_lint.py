@@ -14,6 +14,7 @@ from recovery.decide.room import LEAST_STARTS
 from recovery.model import (
     EVERY_OTHER,
     Absent,
+    Blocker,
     Detector,
     Latch,
     Match,
@@ -71,27 +72,30 @@ def warnings_about(policy: Policy, lines: Mapping[str, int], path: str) -> Itera
     yield from (at(field, text) for field, text in _about_starts(policy))
     yield from (at(field, text) for field, text in _about_drain(policy))
     for index, source in enumerate(policy.sources):
-        of_source = f"sources[{index}].prometheus.rows"
-        yield from (
-            at(f"{of_source}{field}", text) for field, text in _about_metrics(source, lines, of_source)
-        )
-        for r, row in enumerate(source.rows):
-            if other := catalog.turned_round(row):
-                text = f"{row.bad}, which for {few(other, 3)} is the good status by the catalogue"
-                field = f"sources[{index}].conditions.rows[{r}].bad"
-                yield at(field, f"{text}: then healthy machines are recovered")
+        where = f"sources[{index}]"
+        of_rows = f"{where}.prometheus.rows"
+        yield from (at(f"{of_rows}{field}", text) for field, text in _about_metrics(source, lines, of_rows))
+        yield from (at(f"{where}{field}", text) for field, text in _about_conditions(source))
     for index, rule in enumerate(policy.rules):
         where = f"rules[{index}]"
         yield from (at(f"{where}{field}", text) for field, text in _about_rule(rule))
         yield from (at(f"{where}{field}", text) for field, text in _about_sources(rule, policy))
-        shadow = next(
-            (r for r, early in enumerate(policy.rules[:index]) if _covers(early.match, rule.match)), None
-        )
-        if shadow is not None:
-            name = policy.rules[shadow].name
-            yield at(
-                where, f'never used: rules[{shadow}] "{name}" already matches everything that it matches'
-            )
+        yield from (at(where, text) for text in _never_used(rule, policy.rules[:index]))
+
+
+def _never_used(rule: Rule, earlier: Sequence[Rule]) -> Iterator[str]:
+    for r, early in enumerate(earlier):
+        if _covers(early.match, rule.match):
+            yield f'never used: rules[{r}] "{early.name}" already matches everything that it matches'
+            return
+
+
+def _about_conditions(source: SourceChoice) -> Iterator[tuple[str, str]]:
+    """A row that calls a condition's good status bad, by mistake or by intent."""
+    for r, row in enumerate(source.rows):
+        if other := catalog.turned_round(row):
+            text = f"{row.bad}, which for {few(other, 3)} is the good status by the catalogue"
+            yield f".conditions.rows[{r}].bad", f"{text}: then healthy machines are recovered"
 
 
 def _about_limits(policy: Policy) -> Iterator[tuple[str, str]]:
@@ -125,12 +129,7 @@ def _about_starts(policy: Policy) -> Iterator[tuple[str, str]]:
     waits = bool(limits.windows or limits.blockers or any(rule.windows for rule in policy.rules))
     if limits.under_way is UnderWay.STOP and not waits:
         yield "limits.underWay", "stop, but the policy has neither windows nor blockers"
-    for b, blocker in enumerate(limits.blockers):
-        wide = next((p for p in blocker.alerts if any(fnmatchcase(name, p) for name in ALWAYS_FIRE)), None)
-        if wide is not None:
-            name = next(name for name in ALWAYS_FIRE if fnmatchcase(name, wide))
-            text = f'"{wide}" also matches {name}, which fires all the time where it is set up'
-            yield f"limits.blockers[{b}].alerts", f"{text}: then nothing ever starts"
+    yield from _about_alerts(limits.blockers)
     for r, rule in enumerate(policy.rules):
         if rule.urgent and not waits:
             yield f"rules[{r}].urgent", "never matters: the policy has neither windows nor blockers"
@@ -140,6 +139,15 @@ def _about_starts(policy: Policy) -> Iterator[tuple[str, str]]:
         windows = limits.windows if rule.windows is None else rule.windows
         if limits.under_way is UnderWay.STOP and windows and not rule.urgent:
             yield from ((f"rules[{r}].{field}", text) for field, text in _too_long(rule, windows))
+
+
+def _about_alerts(blockers: Sequence[Blocker]) -> Iterator[tuple[str, str]]:
+    for b, blocker in enumerate(blockers):
+        wide = next((p for p in blocker.alerts if any(fnmatchcase(name, p) for name in ALWAYS_FIRE)), None)
+        if wide is not None:
+            name = next(name for name in ALWAYS_FIRE if fnmatchcase(name, wide))
+            text = f'"{wide}" also matches {name}, which fires all the time where it is set up'
+            yield f"limits.blockers[{b}].alerts", f"{text}: then nothing ever starts"
 
 
 def _too_long(rule: Rule, windows: tuple[Window, ...]) -> Iterator[tuple[str, str]]:
@@ -194,20 +202,7 @@ def _about_rule(rule: Rule) -> Iterator[tuple[str, str]]:
         yield ".budget", f"{rule.budget}, so this rule starts nothing"
     if rule.budget is not None and not _acts(rule):
         yield ".budget", "never used: the rule only notifies"
-    types = {row.type for row in catalog.faults() if row.type}
-    home = {row.reason: row.type for row in catalog.faults()}
-    named = rule.match.type
-    if named in home and named not in types:
-        of = f"; its type is {home[named]}" if home[named] else "; a temporary rule has no type"
-        yield ".match.type", f"{named} is a reason, not a type{of}"
-    if rule.match.times is not None and rule.match.times.within > EDGE_MEMORY:
-        most, asked = format_duration(EDGE_MEMORY), format_duration(rule.match.times.within)
-        yield ".match.times.within", f"{asked}, but an agent remembers the last {most} only"
-    for reason in rule.match.reasons:
-        if reason in types and reason not in home:
-            yield ".match.reason", f"{reason} is a type, not a reason"
-        if rule.match.times is None and reason in _edges_only():
-            yield ".match.reason", f"{reason} is only counted, so a rule without times never sees it"
+    yield from _about_match(rule.match)
     if rule.latch is Latch.SOURCE:
         yield from _never_taken_back(rule)
     if _acts(rule):
@@ -216,12 +211,34 @@ def _about_rule(rule: Rule) -> Iterator[tuple[str, str]]:
     if rule.witness is not None:
         yield from _about_witness(rule, rule.witness)
     yield from _about_taints(rule)
-    if rule.validate and rule.remedy:
-        steps = {rung.do for rung in rule.remedy}
-        if not steps & SAME_MACHINE:
-            yield ".validate", "never used: no step of the remedy gives the same machine back"
-        elif Step.DRAIN not in steps:
-            yield ".validate", "the remedy has no drain: pods may still hold the devices that the Job needs"
+    yield from _about_validation(rule)
+
+
+def _about_match(m: Match) -> Iterator[tuple[str, str]]:
+    """Types and reasons that are mixed up, and counts that no agent remembers or no rule sees."""
+    types = {row.type for row in catalog.faults() if row.type}
+    home = {row.reason: row.type for row in catalog.faults()}
+    if m.type in home and m.type not in types:
+        of = f"; its type is {home[m.type]}" if home[m.type] else "; a temporary rule has no type"
+        yield ".match.type", f"{m.type} is a reason, not a type{of}"
+    if m.times is not None and m.times.within > EDGE_MEMORY:
+        most, asked = format_duration(EDGE_MEMORY), format_duration(m.times.within)
+        yield ".match.times.within", f"{asked}, but an agent remembers the last {most} only"
+    for reason in m.reasons:
+        if reason in types and reason not in home:
+            yield ".match.reason", f"{reason} is a type, not a reason"
+        if m.times is None and reason in _edges_only():
+            yield ".match.reason", f"{reason} is only counted, so a rule without times never sees it"
+
+
+def _about_validation(rule: Rule) -> Iterator[tuple[str, str]]:
+    if not rule.validate or not rule.remedy:
+        return
+    steps = {rung.do for rung in rule.remedy}
+    if not steps & SAME_MACHINE:
+        yield ".validate", "never used: no step of the remedy gives the same machine back"
+    elif Step.DRAIN not in steps:
+        yield ".validate", "the remedy has no drain: pods may still hold the devices that the Job needs"
 
 
 def _about_sources(rule: Rule, policy: Policy) -> Iterator[tuple[str, str]]:
