@@ -42,7 +42,8 @@ class Reporter:
         self._publisher = publisher
         self._metrics = metrics
         self._sent_at: dict[str, float] = {}
-        self._happened_at: dict[tuple[str, str, str], tuple[datetime, float]] = {}
+        self._last_counted: dict[tuple[str, str, str], datetime] = {}
+        self._shown_since: dict[tuple[str, str, str], float] = {}
         self._logged = ""
 
     def decision(self, s: Situation, a: Assessment, d: Decision) -> None:
@@ -86,11 +87,11 @@ class Reporter:
         self._metrics.these(self._metrics.faults, stated, self.node)
 
     def _happened(self, p: Problem, at: datetime) -> None:
-        """Publish what a temporary rule has counted, each time that it happens. The Event, which people read,
-        at most once a minute."""
-        if not p.times or self._happened_at.get(p.key, (None, 0.0))[0] == p.times[-1]:
+        """Publish what a temporary rule has counted, each time that it happens; but its Event, which people
+        read, at most once a minute."""
+        if not p.times or self._last_counted.get(p.key) == p.times[-1]:
             return
-        self._happened_at[p.key] = p.times[-1], self._clock.monotonic()
+        self._last_counted[p.key], self._shown_since[p.key] = p.times[-1], self._clock.monotonic()
         self._publisher.fault(p.reason, at)
         if self._due(f"happened {p.reason}", repeat=True):
             sentence = f"{p.message}: reported, and nothing is done unless a rule counts how often (times)"
@@ -104,8 +105,8 @@ class Reporter:
         day, but must not look like a fault that lasts for a day."""
         if p.kind is not Kind.EDGE:
             return True
-        happened = self._happened_at.get(p.key)
-        return happened is not None and self._clock.monotonic() - happened[1] < SHOWN_FOR
+        since = self._shown_since.get(p.key)
+        return since is not None and self._clock.monotonic() - since < SHOWN_FOR
 
     def _event(
         self, reason: EventReason, d: Decision, warning: bool, at: datetime, about: About = NOTHING

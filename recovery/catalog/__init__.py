@@ -33,6 +33,8 @@ from recovery.model import (
 from recovery.units import parse_bound, parse_duration
 
 Taints = tuple[tuple[str, str, str], ...]
+RECOMMENDS_NOTHING, CUT_SHORT = "_NONE", "_CUT"
+"""The ends of NVSentinel's reasons where it recommends nothing, and where its message was cut."""
 OF_A_MACHINE = ("_COMPONENT_RESET", "_RESTART_VM", "_RESTART_BM", "_REPLACE_VM")
 """How NVSentinel's reasons end where something can be done, short of a person."""
 LOST_ITS_ENGINE = frozenset({"GpuDcgmConnectivityFailure", "GpuDcgmUnresponsive"})
@@ -257,9 +259,9 @@ def _of_nvsentinel(type: str, reason: str) -> CatalogueRow | None:
 
 def _accuses_nobody(type: str, reason: str) -> str:
     said = reason.removeprefix(f"{type}IsNotHealthy")
-    if said.endswith("_NONE"):
+    if said.endswith(RECOMMENDS_NOTHING):
         return "NVSentinel recommends no action for it."
-    if said == "_CUT":
+    if said == CUT_SHORT:
         return "NVSentinel's message was cut, and accuses no machine as far as it goes."
     if said.endswith(OF_A_MACHINE):
         return ""

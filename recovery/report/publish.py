@@ -233,8 +233,11 @@ class Publisher:
         return False
 
     def _is_news(self, sink: str, error: str) -> bool:
-        """Whether the log does not say so already. It is read where an alert says that something is not
-        delivered: an error that comes again after days, or stays for days, is to be found in it."""
+        """Whether the log does not say so already.
+
+        People read the log when an alert says that something is not delivered. So an error is logged again
+        when it comes back, and once an hour while it lasts.
+        """
         last, at = self._last_error.get(sink, ("", 0.0))
         now = self._monotonic()
         if error == last and now - at < SAID_AGAIN:

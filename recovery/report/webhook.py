@@ -32,7 +32,7 @@ VERSION = 1
 """Of the JSON body. It changes when a field changes its meaning or goes; new ones may come any time."""
 LONGEST_URL = 4096
 LINES = 20
-"""Notices in one message to Slack: what came while the last one was sent."""
+"""The most notices in one message to Slack: those that came while the last one was being sent."""
 SLACK_PAUSE = 1.0
 """Seconds between two messages: https://docs.slack.dev/apis/web-api/rate-limits (posting messages)."""
 TRIES = 3
@@ -40,10 +40,11 @@ TRIES = 3
 LONGEST_PAUSE = 30.0
 """Seconds: the longest ``Retry-After`` that is obeyed."""
 STANDS = timedelta(minutes=10)
-"""What is repeated more often than this is one and the same: an Event on a hand-over comes each minute."""
+"""A notice that comes again sooner than this is a repetition: the Event of a hand-over comes each minute."""
 AGAIN = timedelta(hours=24)
 NOT_TAKEN, LONGEST, MOST_DOUBLED = timedelta(seconds=30), timedelta(minutes=15), 6
-"""After how long it is told again what its receiver did not take: it doubles, so often at most."""
+"""The first pause before a message is sent again that its receiver did not take; the longest; and how many
+times it doubles."""
 MOST_REMEMBERED = 10_000
 TURNS = frozenset(
     {
@@ -115,9 +116,11 @@ class Webhook:
     # ------------------------------------------------------------ telling them
 
     def tell(self, notices: Sequence[Notice]) -> None:
-        """Send one message, in a few tries. Raises ``Retry`` or ``Refused`` when none of them succeeded: then
-        it is new when its Event is repeated, as that of a hand-over is each minute (law 6), and ever more
-        seldom: a receiver that answers too late has taken it each time."""
+        """Send one message, in a few tries. Raises ``Retry`` or ``Refused`` when none of them succeeded.
+
+        Then it is sent again when its Event is repeated, as that of a hand-over is each minute (law 6). The
+        pauses grow, since a receiver that only answers too late may have taken it each time.
+        """
         keys = {_told_as(n) for n in notices}
         try:
             self._send(notices)
@@ -195,7 +198,7 @@ class Webhook:
 
 
 def _told_as(n: Notice) -> tuple[str, str, str]:
-    """What is one and the same, if it is told again."""
+    """The same for two notices of which the second only repeats the first."""
     what = "" if n.reason == EventReason.HANDED_OVER else n.key or n.sentence
     return n.node, n.reason, what
 

@@ -10,7 +10,7 @@ Its documentation shows another form, ``[119] text - RecommendedAction: COMPONEN
 A message is cut after 1 KiB (pull request 485), in its last entry (pull request 1304). The last entry then
 has no action, and is stated under the condition's own reason. There is one exception. Where there are entries
 before it, and none accuses this machine, it probably does not either: one application's XID on eight GPUs
-fills a message, and so does a link that broke elsewhere. Then its reason ends in ``CUT``. If it begins with
+fills a message, and so does a link that broke elsewhere. Then its reason ends in ``_CUT``. If it begins with
 another code, that is in the reason, too.
 """
 
@@ -20,17 +20,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from recovery.catalog import lookup
+from recovery.catalog import CUT_SHORT, RECOMMENDS_NOTHING, lookup
 from recovery.model import Condition
 from recovery.signals.own_node import devices
 
 LONGEST = 16 * 1024
 MOST = 10
 """The most faults that one condition states; those that accuse no machine are left out first."""
-NOTHING = "_NONE"
-"""The end of a reason for which NVSentinel recommends nothing."""
-CUT = "_CUT"
-"""The end of the reason of a cut entry, where no entry before it accuses this machine."""
 _ACTION = re.compile(r"(?:Recommended Action=|- RecommendedAction: ?)([A-Z_]{1,40})(?:;|$)")
 _CODES = re.compile(r"(?:ErrorCode:\S{1,64}(?:\s+|$))+|\[[^\]]{1,200}\]")
 _CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -53,7 +49,7 @@ def found(c: Condition) -> tuple[Found, ...]:
     about: dict[str, tuple[str, list[str]]] = {}
     for reason, said in _entries(c.type, c.reason, c.message[:LONGEST]):
         about.setdefault(reason, (said, []))[1].append(_device(said))
-    last = {reason: (_accuses_nobody(c.type, reason), reason.endswith(NOTHING)) for reason in about}
+    last = {x: (_accuses_nobody(c.type, x), x.endswith(RECOMMENDS_NOTHING)) for x in about}
     first = sorted(about, key=lambda reason: last[reason])[:MOST]
     return tuple(Found(reason, about[reason][0], devices(about[reason][1])) for reason in first)
 
@@ -79,8 +75,8 @@ def _entries(type: str, base: str, message: str) -> Iterator[tuple[str, str]]:
         yield base, rest
     elif rest:
         whole = rest.rpartition(" ")[0]  # a code at its very end may be cut
-        others = [f"{base}_{code}{CUT}" for code in _codes(whole) if code not in known]
-        yield from ((reason, rest) for reason in others or [f"{base}{CUT}"])
+        others = [f"{base}_{code}{CUT_SHORT}" for code in _codes(whole) if code not in known]
+        yield from ((reason, rest) for reason in others or [f"{base}{CUT_SHORT}"])
 
 
 def _codes(said: str) -> list[str]:
