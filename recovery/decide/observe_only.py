@@ -27,6 +27,8 @@ def observe_only(s: Situation, a: Assessment) -> Decision:
         return still_handed_over(s, s.record) if s.record and handed else leave(healthy(s))
     d = leading(s, a)
     fault = f"{name(d.fault)} (a drill)" if is_drill(d.fault.message) else name(d.fault)
+    if s.node is None:
+        return wait(f"{why}: {fault} was seen, and the Node is not there", key="no-node")
     if x.would is Would.REPORT:
         return hold(f"{why}: would only report {fault} ({x.why})", REPEAT, f"tell {d.fault.key}")
     if x.would is Would.TOLERATE:

@@ -214,7 +214,7 @@ def news(s: Situation, a: Assessment, *, looked: bool = True) -> News:
 def folded(report: Report, n: News) -> Report:
     """``report`` with ``n``; the very same where nothing has changed. Twice the same news change nothing."""
     kept = tuple(_gone_on(x, n) if x.node == n.node and x.ended is None else x for x in report.sightings)
-    if n.head is not None:
+    if n.head is not None and not n.gone:  # what is remembered of a Node that is gone is not there now
         kept = _with(kept, n.head)
     return report if kept == report.sightings else replace(report, sightings=kept)
 

@@ -23,6 +23,7 @@ from tests.stories.scenes import (
     PERSON,
     boot,
     cast,
+    controller,
     counted_page,
     exclude,
     messages,
@@ -374,6 +375,26 @@ def test_a_controller_that_starts_ends_what_is_over_meanwhile() -> None:
     s.fleet("controller-1", on=False)
     s.run(60)
     assert only(s).how == "its Node is gone"
+
+
+def test_what_is_remembered_of_a_node_that_is_gone_is_not_said_to_be_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The controller keeps its agent for some minutes, and a sidecar may outlive its Node."""
+    s = Stage(policy())
+    s.nodes(3)
+    s.fleet(on=False)
+    s.run(5)
+    writes(s, NEURON)
+    s.run(60)
+    s.delete_node("node-0")
+    s.run(300)
+    assert (only(s).machine, only(s).times, only(s).how) == ("m-0", 1, "its Node is gone")
+    terminal = Terminal(s, monkeypatch)
+    assert "there now" not in terminal.run("report").out + terminal.run("status").out
+    view = controller(s).replica.view("node-0")
+    assert not isinstance(view, str)
+    assert f"{DMA} was seen, and the Node is not there" in view.decision.reason
 
 
 # ---------------------------------------------------------------- the commands
