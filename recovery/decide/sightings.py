@@ -257,10 +257,19 @@ def _with(kept: tuple[Sighting, ...], head: Sighting) -> tuple[Sighting, ...]:
         since=known.since,
         seen=known.seen if known.ended is None else head.seen,
         due=known.due or head.due,
-        why=known.why if known.due and not head.due and known.ended is None else head.why,
+        why=_of_the_drill(head) if _has_begun(known, head) else head.why,
         times=known.times + (known.ended is not None),
     )
     return (*kept[: same[-1]], now, *kept[same[-1] + 1 :])
+
+
+def _has_begun(known: Sighting, head: Sighting) -> bool:
+    """Whether its recovery would be under way: what would hold its start comes too late."""
+    return known.due is not None and known.ended is None and head.would is Would.RECOVER
+
+
+def _of_the_drill(x: Sighting) -> str:
+    return A_DRILL if x.why.endswith(A_DRILL) else ""
 
 
 def _is_of(x: Sighting, head: Sighting) -> bool:

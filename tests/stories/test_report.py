@@ -488,6 +488,19 @@ def test_what_would_have_begun_in_a_window_does_not_wait_for_the_next_one(
     assert "would wait" not in said.out
 
 
+def test_why_a_node_would_be_left_alone_is_said_also_where_its_recovery_would_have_begun_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    s = off()
+    s.fault("node-0")
+    s.run(30)
+    assert only(s).due is not None
+    exclude(s)
+    s.run(90)
+    told = "would leave it alone: the node is excluded by its label noderecovery.dev/exclude=true"
+    assert told in Terminal(s, monkeypatch).run("report").out
+
+
 def test_a_fault_that_is_there_now_is_in_the_report_of_the_last_half_hour(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
