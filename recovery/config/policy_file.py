@@ -21,7 +21,7 @@ from recovery.catalog import metric_rows
 from recovery.config import policy_schema, policy_sentence, yaml_lines
 from recovery.config.policy_contradictions import contradictions
 from recovery.config.policy_lint import never_matched, warnings_about
-from recovery.config.yaml_lines import Document, Mistake, dotted
+from recovery.config.yaml_lines import Document, Mistake, dotted, line_of
 from recovery.decide.situation import MOST_SLOTS
 from recovery.errors import SettingsError
 from recovery.model import (
@@ -78,10 +78,7 @@ class PolicyFile:
 
     def mistake(self, where: str, text: str) -> str:
         """One sentence about a field, with its line or that of the nearest field around it."""
-        around = where
-        while around and around not in self.lines:
-            around = around[: max(around.rfind("."), around.rfind("["), 0)]
-        return Mistake(self.lines.get(around, 1), f"field {where}: {text}").at(self.path)
+        return Mistake(line_of(where, self.lines), f"field {where}: {text}").at(self.path)
 
 
 def load_policy(path: str | os.PathLike[str]) -> PolicyFile:

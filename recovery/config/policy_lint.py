@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 
 from recovery import catalog
 from recovery.config.policy_fields import ADMITTED_TAINTS
+from recovery.config.yaml_lines import line_of
 from recovery.decide.diagnosis import SIGNAL_UNKNOWN
 from recovery.decide.room import LEAST_STARTS
 from recovery.model import (
@@ -63,10 +64,10 @@ HEAD_START = timedelta(minutes=2)
 
 
 def warnings_about(policy: Policy, lines: Mapping[str, int], path: str) -> Iterator[str]:
-    """Warnings about ``policy``, each with the line that ``lines`` gives for its field."""
+    """Warnings about ``policy``, each with the line that ``lines`` gives for its field or what it is in."""
 
     def at(field: str, text: str) -> str:
-        return f"{path}:{lines.get(field, 1)}: field {field}: {text}"
+        return f"{path}:{line_of(field, lines)}: field {field}: {text}"
 
     yield from (at(field, text) for field, text in _about_limits(policy))
     yield from (at(field, text) for field, text in _about_starts(policy))

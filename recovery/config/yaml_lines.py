@@ -65,6 +65,13 @@ def dotted(path: Path) -> str:
     return text.removeprefix(".")
 
 
+def line_of(where: str, lines: Mapping[str, int]) -> int:
+    """The line of a field, as ``dotted`` names it, or of the nearest one around it that is written."""
+    while where and where not in lines:
+        where = where[: max(where.rfind("."), where.rfind("["), 0)]
+    return lines.get(where, 1)
+
+
 def field_named(path: Path) -> str:
     """How a sentence about a path begins."""
     return f"field {dotted(path)}" if path else "the whole file"

@@ -1100,6 +1100,12 @@ def test_a_rule_that_acts_on_one_measurement_of_a_link_is_warned_of(
     assert all("LowPCIeBandwidth is measured once an hour: write after: 65m" in x for x in told)
 
 
+def test_a_warning_about_what_a_rule_does_not_say_has_the_rules_line() -> None:
+    rule = "rules:\n  - name: a\n    match: {source: autopilot}\n    remedy: [{do: cordon}]\n"
+    (told,) = (x for x in parsed(f"sources: [autopilot]\n{rule}").warnings if ".after" in x)
+    assert told.startswith("p.yaml:5: field rules[0].after: ")
+
+
 # ---------------------------------------------------------------- the drain
 
 
