@@ -44,6 +44,7 @@ class HistoryEvent(StrEnum):
     CORRELATED = "correlated"
     WINDOW = "window"
     BLOCKED = "blocked"
+    QUEUED = "queued"
     # How it ended: the phases that are not open.
     RECOVERED = "recovered"
     WITHDRAWN = "withdrawn"
@@ -65,7 +66,7 @@ def confirmed_at(record: Record) -> datetime | None:
     return min(lines[-1], started) if lines else started
 
 
-GOES_ON = (HistoryEvent.SUSPECT, HistoryEvent.STARTED, HistoryEvent.RUNG)
+GOES_ON = (HistoryEvent.SUSPECT, HistoryEvent.QUEUED, HistoryEvent.STARTED, HistoryEvent.RUNG)
 """After one of these lines nothing of before holds a recovery, as far as its record says."""
 
 

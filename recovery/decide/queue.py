@@ -185,7 +185,30 @@ def waiting(s: Situation, a: Assessment, r: Record) -> Decision:
 
     If the gate has changed since, the compare-and-swap fails and nothing is started.
     """
-    return first_answer(QUEUE, s, a, r) or take_slot(s, r)
+    d = first_answer(QUEUE, s, a, r) or take_slot(s, r)
+    return _said_no_more(s, r, d) or d
+
+
+def _said_no_more(s: Situation, r: Record, d: Decision) -> Decision | None:
+    """What holds it by its record does so no longer, and ``d`` says what does: the line of before would tell
+    people to wait for an hour that is past, or to approve what was approved. What comes and goes all the time
+    is written now and then."""
+    last = r.history[-1].event if r.history else ""
+    if last not in NO_MORE or d.effect is not None:
+        return None
+    key, words = NO_MORE[HistoryEvent(last)]
+    if d.key not in _asked_after(key):
+        return None
+    if any(x.event == HistoryEvent.QUEUED and s.now - x.at < SAID_AGAIN for x in r.history):
+        return None
+    why = f"{_subject(s, r)} for a slot of the budget: {words}"
+    return act(WriteRecord(note(r, s.now, HistoryEvent.QUEUED, why)), why)
+
+
+def _asked_after(key: str) -> tuple[str, ...]:
+    """The keys of what is only asked where the brake ``key`` does not hold."""
+    keys = tuple(x for x, _ in brakes.STARTING)
+    return (*keys[keys.index(key) + 1 :], "witness", "preflight")
 
 
 def _cleared_or_excluded(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -338,6 +361,16 @@ def urgent(s: Situation, a: Assessment) -> Diagnosis | None:
     """The first fault of an urgent rule that is to be treated now."""
     found = (d for d in a.found if d.treat and d.rule and d.rule.urgent and d.due <= s.now)
     return next((d for d in found if not has_ended(d.fault, s)), None)
+
+
+NO_MORE = {
+    HistoryEvent.WINDOW: ("window", "its window is open"),
+    HistoryEvent.BLOCKED: ("blocked", "nothing blocks it any more"),
+    HistoryEvent.CORRELATED: ("correlated", "it is not held as one of many any more"),
+}
+"""By the line of history that says what holds a record: the brake's key, and what is said once it lets go."""
+SAID_AGAIN = timedelta(minutes=10)
+"""How often a record says at most that what held it does so no longer."""
 
 
 def _said(r: Record, key: str, reason: str) -> bool:

@@ -10,6 +10,7 @@ from recovery_testkit.stage import Stage
 
 from recovery.agent.fleet.outbreaks import Outbreaks
 from recovery.model import Fault, Phase
+from tests.stories.console import Terminal
 from tests.stories.scenery import RECORDS, pass_time, slots
 from tests.stories.scenes import (
     NO_MARKS,
@@ -76,6 +77,26 @@ def seen_by_the_next(s: Stage, node: str) -> str:
     view = s.actors["controller-1"].replica.view(node)
     assert not isinstance(view, str), view
     return view.decision.reason
+
+
+def test_once_it_is_approved_no_record_goes_on_to_say_that_it_has_to_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One of them drains, and the budget of its zone holds the others."""
+    s, cloud = rack()
+    falls(s, cloud, 0)
+    falls(s, cloud, 1, 2, 3)
+    terminal = Terminal(s, monkeypatch)
+    assert terminal.run("status").out.count("node-recovery approve KonduktorFaulty lets it start") == 4
+    assert terminal.run("approve", "KonduktorFaulty", "--for", "10m", "--yes").code == 0
+    pass_time(s, 60, cloud, step=1)
+    said = terminal.run("status").out
+    assert "approve" not in said
+    assert said.count("waiting for a slot of the budget: it is not held as one of many any more") == 3
+    pass_time(s, 660, cloud, step=1)
+    held = [n for n in ("node-1", "node-2", "node-3") if the_record(s, n).phase is Phase.WAITING]
+    assert all("approve KonduktorFaulty lets it start" in the_record(s, n).sentence for n in held)
+    assert held
 
 
 def test_while_a_new_leader_cannot_list_the_records_it_starts_nothing_and_then_it_goes_by_them() -> None:

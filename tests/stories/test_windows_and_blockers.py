@@ -12,6 +12,7 @@ from recovery_testkit.stage import Stage, npd_page
 
 from recovery.model import Alerts, Phase
 from recovery.units import parse_moment
+from tests.builders.faults import DMA
 from tests.builders.objects import budget_object
 from tests.builders.policies import HEAD, MATCH, REMEDY
 from tests.stories.prometheus_server import Server, serving
@@ -117,6 +118,28 @@ def test_status_reads_on_the_record_what_it_waits_for() -> None:
     s.run(600, step=5)
     written = [w for w in s.store.history[before:] if "noderecoveries" in w.path]
     assert written == []  # it is said once
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"), [(MORNING, "its window is open"), (TRAIN, "nothing blocks it any more")]
+)
+def test_a_record_does_not_go_on_to_say_what_holds_it_no_longer(limits: str, words: str) -> None:
+    """``status`` reads it there. The budget holds it by then, as it does many others."""
+    s = cast(policy(f"{limits}, budget: 0"), agents=1)
+    s.add_pod("train", "node-0")
+    s.fault("node-0")
+    s.run(10)
+    held = the_record(s).sentence
+    assert held.startswith((f"{DMA}: waiting: outside its windows", f"{DMA}: waiting: blocked: pod"))
+    remove_pod(s)
+    until(s, "2026-11-21T06:30:00Z")
+    assert the_record(s).sentence == f"{DMA}: waiting for a slot of the budget: {words}"
+    before = len(s.store.history)
+    s.run(1200, step=10)
+    assert [w for w in s.store.history[before:] if "noderecoveries" in w.path] == []
+    s.add_pod("train", "node-0")
+    until(s, "2026-11-21T08:30:00Z")
+    assert the_record(s).sentence.split(": waiting: ")[1][:7] == held.split(": waiting: ")[1][:7]
 
 
 def test_a_rule_may_have_windows_of_its_own() -> None:
@@ -320,6 +343,20 @@ def test_a_pod_on_the_node_blocks_until_it_has_ended() -> None:
     remove_pod(s)
     s.run(20)
     assert calls(s) == [("replace", "m-0")]
+
+
+def test_what_comes_and_goes_all_the_time_is_not_written_each_time() -> None:
+    s = cast(policy(f"{TRAIN}, budget: 0"), agents=1)
+    s.fault("node-0")
+    s.run(10)
+    before = len(s.store.history)
+    for _ in range(30):
+        s.add_pod("train", "node-0")
+        s.run(60, step=5)
+        remove_pod(s)
+        s.run(60, step=5)
+    written = [w for w in s.store.history[before:] if "noderecoveries" in w.path]
+    assert len(written) <= 2 * 7
 
 
 def test_a_pod_on_another_node_or_of_another_kind_blocks_nothing() -> None:
