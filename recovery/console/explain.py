@@ -46,6 +46,9 @@ HINTS = {
     "vanished in fleet mode": "kubectl rollout restart the controller's Deployment to start a new recovery",
 }
 
+LEFT_ALONE, ONLY_TOLD = ("would-hold", "no-node"), "tell "
+"""Keys of what is decided with recovery off where nothing would be done with it on, either."""
+
 
 def explain(node: str, target: Target, output: str) -> None:
     """Print the sentence and the facts."""
@@ -158,6 +161,8 @@ def _hint(f: Facts, decision: dict[str, Any]) -> str:
     key = str(decision.get("key", ""))
     if key == "vanished" and (f.agent.get("agent") or {}).get("mode") == Mode.FLEET:
         key = "vanished in fleet mode"
+    if key in LEFT_ALONE or key.startswith(ONLY_TOLD):
+        return ""
     return HINTS.get(key if on or key in ("abandoned", "handedOver") else "off", "")
 
 

@@ -208,6 +208,21 @@ def test_explain_works_while_recovery_is_off_and_nothing_is_written(sit: Sit) ->
     assert "Record:  none" in out
 
 
+@pytest.mark.parametrize("left", ["no rule speaks of it", "excluded"])
+def test_explain_does_not_say_that_the_switch_would_change_what_would_be_left_alone(
+    left: str, sit: Sit
+) -> None:
+    s = cast(on=False)
+    s.fault("node-0", *(["HANG_ON_COLLECTIVES"] if left != "excluded" else []))
+    if left == "excluded":
+        exclude(s)
+    s.run(40)
+    out = ok(sit(s).run("explain", "node-0"))
+    assert ("would only report" if left != "excluded" else "would leave") in out
+    assert "ENABLE_RECOVERY=true" not in out
+    assert "Next: it is decided again at" in out
+
+
 def test_explain_finds_in_the_report_what_the_agent_cannot_be_asked_for(sit: Sit) -> None:
     """Rights to ask the agent are the exception; with recovery off nothing else knows of the fault."""
     s = cast(on=False)
