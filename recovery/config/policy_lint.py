@@ -245,6 +245,7 @@ def _about_validation(rule: Rule) -> Iterator[tuple[str, str]]:
 def _about_sources(rule: Rule, policy: Policy) -> Iterator[tuple[str, str]]:
     """What no source of the policy states, and what another remediator sees to first."""
     yield from never_matched(rule, policy.sources)
+    yield from _by_none_that_is_listed(rule, policy.sources)
     m = rule.match
     slow = policy.source(autopilot.SOURCE) is not None and m.source in ("", autopilot.SOURCE)
     if slow and m.times is None and _acts(rule) and rule.after < autopilot_gauge.ONE_RUN:
@@ -273,6 +274,30 @@ def never_matched(rule: Rule, sources: Sequence[SourceChoice]) -> Iterator[tuple
         by_others = any(x.name == "npd" or x.metrics or m.type in TYPES.get(x.name, ()) for x in read)
         if not (by_others or m.type in OURS or _known(m, read)):
             yield ".match.type", f"no source of the policy states {m.type}, so the rule never matches"
+
+
+def _by_none_that_is_listed(rule: Rule, sources: Sequence[SourceChoice]) -> Iterator[tuple[str, str]]:
+    """A fault of a source that the policy does not list. node-problem-detector may state any type, but no
+    configuration of it that is known states this one."""
+    m = rule.match
+    if m.source or m.times is not None or any(never_matched(rule, sources)):
+        return
+    if _is_exact(m.type):
+        field, types = ".match.type", {m.type}
+    else:
+        field = ".match.reason"
+        of_each = [{row.type for row in catalog.faults() if row.reason == reason} for reason in m.reasons]
+        types = set().union(*of_each) if all(of_each) else set()
+    rows = next((x.rows for x in sources if x.name == "conditions"), ())
+    owners = {name for name, stated in TYPES.items() if types & set(stated)}
+    known = set().union(*(TYPES[name] for name in owners))
+    if not types or types - known or owners & {x.name for x in sources}:
+        return
+    if any(catalog.polarity(type_, rows) for type_ in types):
+        return
+    what = m.type if field == ".match.type" else few(m.reasons, 3)
+    who = few(sorted(owners), 3)
+    yield field, f"only the source {who} states {what}, and the policy does not list it"
 
 
 def _is_exact(type: str) -> bool:

@@ -1100,6 +1100,39 @@ def test_a_rule_that_acts_on_one_measurement_of_a_link_is_warned_of(
     assert all("LowPCIeBandwidth is measured once an hour: write after: 65m" in x for x in told)
 
 
+@pytest.mark.parametrize(
+    ("match", "told"),
+    [
+        ("type: AzureNHC", "type: only the source aznhc states AzureNHC, and the policy does not list it"),
+        ("type: Konduktor", "type: only the source konduktor states Konduktor"),
+        ("type: BlackHole", "type: only the source api states BlackHole"),
+        ("type: GpuHealth", "type: only the source dcgm states GpuHealth"),
+        ("reason: AutopilotEvict", "reason: only the source autopilot states AutopilotEvict"),
+        ("reason: [NHC2009, NHC2013]", "reason: only the source aznhc states NHC2009, NHC2013"),
+        ("reason: [NHC2009, AcmeFell]", ""),  # a check of one's own may state that
+        ("type: GpuXid", ""),  # dcgm does, and so does the GPU pack
+        ("type: AcmeFell", ""),
+        ("reason: NHC20*", ""),
+        ("source: npd, type: AzureNHC", ""),
+    ],
+)
+def test_a_rule_for_a_source_that_the_policy_forgets_is_warned_of(match: str, told: str) -> None:
+    """node-problem-detector, which is among the sources by default, may state any type."""
+    said = parsed(f"rules: [{{name: a, match: {{{match}}}, remedy: [{{do: cordon}}]}}]\n").warnings
+    assert bool(said) is bool(told)
+    assert all(f"field rules[0].match.{told}" in x for x in said)
+
+
+def test_a_rule_for_a_source_that_the_policy_lists_is_not() -> None:
+    body = "sources: [npd, aznhc]\nrules: [{name: a, match: {type: AzureNHC}, remedy: [{do: cordon}]}]\n"
+    assert parsed(body).warnings == ()
+    row = "{conditions: {rows: [{type: Konduktor}]}}"
+    body = (
+        f"sources: [npd, {row}]\nrules: [{{name: a, match: {{type: Konduktor}}, remedy: [{{do: cordon}}]}}]\n"
+    )
+    assert parsed(body).warnings == ()
+
+
 def test_a_warning_about_what_a_rule_does_not_say_has_the_rules_line() -> None:
     rule = "rules:\n  - name: a\n    match: {source: autopilot}\n    remedy: [{do: cordon}]\n"
     (told,) = (x for x in parsed(f"sources: [autopilot]\n{rule}").warnings if ".after" in x)
