@@ -18,7 +18,7 @@ from recovery.console.node_facts import Facts, gather
 from recovery.console.output import ago, for_programs, phase, say, show, styled
 from recovery.console.recoveries import gate_as_json
 from recovery.console.report import story
-from recovery.console.status import gate_lines, record_as_json, sentence_of, stated
+from recovery.console.status import fault_of_record, gate_lines, record_as_json, sentence_of, stated
 from recovery.decide.decision import Verb
 from recovery.kube.kubeconfig import Target
 from recovery.model import EXCLUDE, NodeView, Phase, Record, Taint
@@ -272,6 +272,10 @@ def _record_lines(f: Facts) -> Iterator[str]:
         f"Record:  {phase(r.phase.value)} for {span(f.now - r.phase_since)}{step}, attempt {r.attempt}, "
         f"machine {r.machine.id}{group}"
     )
+    # A closed record has room for few lines: what it was about may be in none of them.
+    shown = {(x.get("type"), x.get("reason")) for x in (f.agent or {}).get("faults") or []}
+    for fault in (x for x in r.faults if (x.type, x.reason) not in shown):
+        yield f"           for {fault_of_record(fault)}"
     for line in r.history[-HISTORY:]:
         yield f"           {line.at:%Y-%m-%d %H:%M:%SZ}  {line.event}: {line.sentence}"
     if len(r.history) > HISTORY:

@@ -14,7 +14,7 @@ from recovery.decide.budget import noted_scopes
 from recovery.decide.sightings import Sighting
 from recovery.decide.tried import clause
 from recovery.kube.kubeconfig import Target
-from recovery.model import Gate, Record, Slot
+from recovery.model import Fault, Gate, Record, Slot
 from recovery.units import hour, moment
 
 HEAD = ("NODE", "PHASE", "RULE", "STEP", "TRY", "SINCE")
@@ -131,8 +131,13 @@ def _faults(chosen: list[Record]) -> Iterator[str]:
     """What is wrong with each node, who says so, by what and of which device."""
     for r in chosen:
         for f in r.faults:
-            what = " ".join(filter(None, (f.type, f.reason)))
-            yield f"Fault:   {r.node}: {what}; {stated(f.source, f.device, f.message)}"
+            yield f"Fault:   {r.node}: {fault_of_record(f)}"
+
+
+def fault_of_record(f: Fault) -> str:
+    """A fault as its record has it."""
+    what = " ".join(filter(None, (f.type, f.reason)))
+    return f"{what}; {stated(f.source, f.device, f.message)}"
 
 
 def stated(source: str | None, device: str | None, evidence: str | None) -> str:

@@ -35,6 +35,7 @@ from tests.stories.scenes import (
     patch_node,
     phase,
     ready,
+    rebooted_and_proved,
     stubborn_pod,
 )
 from tests.stories.test_conditions import writes
@@ -351,7 +352,23 @@ def test_explain_tells_why_a_node_that_is_gone_was_replaced(sit: Sit) -> None:
     out = ok(sit(s).run("explain", "node-0"))
     assert out.startswith("node-0: recovered since ")
     assert "proved: m-0 is gone and node-9 (m-9) was healthy" in out.splitlines()[0]
+    assert f"           for NeuronHealth {DMA}; npd: node-problem-detector reports {DMA} (Neuron" in out
     assert "Node:    not there" in out
+
+
+def test_explain_names_a_fault_that_is_over_by_its_record_and_one_that_is_there_once(sit: Sit) -> None:
+    of_record = f"           for NeuronHealth {DMA}; npd: "
+    s = cast(policy_file("{do: reboot, within: 10m}"))
+    s.fault("node-0")
+    s.run(5)
+    terminal = sit(s)
+    out = ok(terminal.run("explain", "node-0"))
+    assert f"Fault:   NeuronHealth {DMA}: rule neuron-hardware" in out
+    assert of_record not in out
+    rebooted_and_proved(s)
+    out = ok(terminal.run("explain", "node-0"))
+    assert out.startswith("node-0: healthy: no confirmed problem")
+    assert of_record in out
 
 
 def test_explain_of_a_handed_over_node_says_what_ends_it_where_its_agent_is_silent(sit: Sit) -> None:
