@@ -120,11 +120,8 @@ def plan(
     both = remaining(pods, now)
     left = tuple(p for p in both if str(p) not in fenced)
     stay = {str(p): fenced[str(p)] for p in both if str(p) in fenced}
-    for pod in (p for p in left if p.deletion_timestamp is None):
-        if (rule := rule_of(pod, policy)).mode is PodMode.NEVER:
-            n = policy.pods.index(rule)
-            why = f"{pod} may never be evicted (drain.pods[{n}] of the policy)"
-            return Plan(left, never=why, stay=stay)
+    if why := may_never_go(left, policy):
+        return Plan(left, never=why, stay=stay)
     annotate: list[tuple[PodView, Mapping[str, str]]] = []
     ask: list[Group] = []
     waits: dict[str, str] = {}
@@ -142,6 +139,19 @@ def plan(
     # ask the same disruption budget first.
     ask.sort(key=lambda group: group[0].uid)
     return Plan(left, annotate=tuple(annotate), ask=tuple(ask), waits=waits, stay=stay)
+
+
+def keeps_some(policy: DrainPolicy) -> bool:
+    """Whether there may be pods that may never be evicted."""
+    return any(rule.mode is PodMode.NEVER for rule in policy.pods)
+
+
+def may_never_go(left: Iterable[PodView], policy: DrainPolicy) -> str:
+    """Which of the pods that are ``left`` may never be evicted; empty if none."""
+    for pod in (p for p in left if p.deletion_timestamp is None):
+        if (rule := rule_of(pod, policy)).mode is PodMode.NEVER:
+            return f"{pod} may never be evicted (drain.pods[{policy.pods.index(rule)}] of the policy)"
+    return ""
 
 
 def within_rate(groups: tuple[Group, ...], free: int | None, most: int | None) -> tuple[Group, ...]:

@@ -40,7 +40,6 @@ from recovery.model import (
     Marks,
     NodeView,
     Phase,
-    PodMode,
     Record,
     Rung,
     Step,
@@ -282,7 +281,7 @@ def _pods_unknown(s: Situation, r: Record) -> Decision:
     why = f"{name(r.faults[0])}: draining, but which pods are left is not known: {s.pods_problem}"
     if not tried.over(s, r, r.rung_since, r.step.within) or r.step.then is Then.HOLD:
         return hold(why, key="drain-blind")
-    kept = any(rule.mode is PodMode.NEVER for rule in s.policy.drain.pods)  # one of them may be there
+    kept = drain.keeps_some(s.policy.drain)  # one of them may be there
     if kept or r.step.then is Then.HAND_OVER:
         return hand_over(s, r, why)
     return next_rung(s, r, f"{why}; going on without them, as the policy says")

@@ -13,6 +13,7 @@ from datetime import timedelta
 from recovery.decide import brakes
 from recovery.decide.assessment import assess
 from recovery.decide.budget import line_of, queue_is_full, silent
+from recovery.decide.drain import keeps_some
 from recovery.decide.imagined import imagined
 from recovery.decide.in_flight import no_more_to_boot
 from recovery.decide.latch import may_be_gone
@@ -101,6 +102,9 @@ def _needs(s: Situation, r: Record) -> Iterator[Need]:
         yield from _proof(s, r)
     elif s.role is Role.CONCLUDER:
         if s.may_power and r.phase is Phase.RECOVERING:  # it starts nothing else on another's node
+            dead = s.node is not None and not s.node.ready
+            if dead and keeps_some(s.policy.drain) and any(x.do is Step.DRAIN for x in r.ladder[r.rung :]):
+                yield PodsLeft()  # its power may not be switched under one that may never go
             yield from _on_the_rung(s, r)
         else:
             yield Counted(COUNTED_LATELY, known=True)  # whether the brake is on, if somebody has counted

@@ -25,6 +25,7 @@ from recovery.decide.decision import (
     leave,
     wait,
 )
+from recovery.decide.drain import keeps_some, may_never_go, remaining
 from recovery.decide.endings import (
     after_the_last_step,
     call_over,
@@ -44,7 +45,7 @@ from recovery.decide.probation import prove
 from recovery.decide.provider_step import provider_step
 from recovery.decide.situation import ABOUT_NOW, Situation
 from recovery.decide.stuck_pods import PATIENCE, gone_so_far, stuck_pods
-from recovery.model import Cause, IntentState, Machine, Phase, Record, Slot
+from recovery.model import Cause, IntentState, Machine, Phase, Record, Slot, Step
 from recovery.quick import replace
 from recovery.units import span
 
@@ -187,6 +188,11 @@ def _out_of_band(s: Situation, a: Assessment, r: Record) -> Decision | None:
         return hold(f"{r.node}: {rung.do.value}: {found[1]}", key=found[0], held=tried.BY_KEY[found[0]])
     if a.slot is None:
         return without_slot(s, r)
+    if keeps_some(s.policy.drain) and any(x.do is Step.DRAIN for x in r.ladder[r.rung : i]):
+        if s.pods is None:
+            return None  # one of them may be there: a person has the node in the end
+        if never := may_never_go(remaining(s.pods, s.now), s.policy.drain):
+            return hand_over(s, r, f"{r.node} is dead, but no {rung.do.value} is asked for: {never}")
     if i != r.rung:
         gone = f"nobody has looked after it for {span(gone_so_far(s, r))} and the node is not Ready"
         why = f"{r.node} is dead: {gone}; next: {rung.do.value}, out of band"

@@ -40,6 +40,7 @@ from tests.stories.scenes import (
 
 REBOOT = "{do: drain, within: 30m}, {do: reboot, within: 10m}"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+NEVER = b"drain: {pods: [{match: {labels: {role: coordinator}}, mode: never}]}\n"
 
 
 class Powered(FakeProvider):
@@ -202,6 +203,40 @@ def test_a_node_that_is_ready_again_in_the_last_moment_is_not_power_cycled() -> 
     dies(s)
     s.run(12 * 60, step=2)
     assert calls(s) == []
+
+
+def _agents_list_of_pods(asked: Asked) -> bool:
+    return asked.path == "/api/v1/pods" and asked.user_agent != "concluder"
+
+
+def test_the_power_is_not_switched_under_a_pod_that_may_never_go() -> None:
+    """Its agent could not list the pods, and was then cut off together with the kubelet."""
+    s = cast(policy_file(REBOOT) + NEVER, provider=Powered())
+    s.concluder()
+    s.add_pod("coordinator", "node-0", role="coordinator")
+    s.api.fail_next(_agents_list_of_pods, refused(500), times=99)
+    s.fault("node-0")
+    s.run(6)
+    assert (phase(s), marked(s)) == (Phase.RECOVERING, ALL_MARKS)
+    dies(s)
+    s.run(12 * 60, step=2)
+    assert (phase(s), calls(s)) == (Phase.HANDED_OVER, [])
+    assert "no reboot is asked for: default/coordinator may never be evicted (drain.pods[0] of the " in (
+        the_record(s).sentence
+    )
+
+
+@pytest.mark.parametrize("pods", ["others", "unknown"])
+def test_where_pods_may_never_go_the_power_is_switched_only_if_none_of_them_is_there(pods: str) -> None:
+    s = cast(policy_file(REBOOT) + NEVER, provider=Powered())
+    s.concluder()
+    draining(s)
+    dies(s)
+    if pods == "unknown":
+        s.api.fail_next(lambda a: a.path == "/api/v1/pods", refused(403, "Forbidden"), times=10**6)
+    s.run(32 * 60, step=3)
+    assert phase(s) is Phase.HANDED_OVER
+    assert calls(s) == ([] if pods == "unknown" else [("reboot", "m-0")])
 
 
 def test_the_second_time_a_node_hangs_it_is_left_to_the_concluder_as_the_first_time() -> None:
