@@ -8,7 +8,7 @@ from datetime import datetime
 
 from recovery.clock import Clock
 from recovery.decide.assessment import Assessment
-from recovery.decide.decision import REPEAT, Decision, EventReason, Verb
+from recovery.decide.decision import REPEAT, Decision, EventReason, Evict, Verb
 from recovery.decide.diagnosis import name
 from recovery.decide.imagined import leading
 from recovery.decide.situation import Situation
@@ -145,7 +145,8 @@ class Reporter:
             m.share(m.signal_unknown, 0 if r.readable else 1, self.node, r.source)
         record = s.record
         m.one_of(m.phase, record.phase.value if record is not None and record.phase.sick else "", self.node)
-        m.one_of(m.held, _kind(d) if d.verb is Verb.HOLD else "", self.node)
+        if not isinstance(d.effect, Evict):  # asked for again in a late drain, it ends nothing that holds
+            m.one_of(m.held, _kind(d) if d.verb is Verb.HOLD else "", self.node)
         m.share(m.open_handovers, 1 if d.key == "handedOver" else 0, self.node)
         m.share(m.abandoned, 1 if d.key == "abandoned" else 0, self.node)
 

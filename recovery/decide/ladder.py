@@ -294,7 +294,11 @@ def go_on_draining(s: Situation, r: Record, plan: drain.Plan | None) -> Decision
         return _pods_unknown(s, r)
     if plan.never:
         return hand_over(s, r, f"{name(r.faults[0])}: {plan.never}")
-    state = f"{name(r.faults[0])}: draining, {plan}"
+    assert r.step is not None  # it is the drain
+    going = "draining"
+    if late := tried.over(s, r, r.rung_since, r.step.within):  # ``drain_late`` has ended all but ``hold``
+        going = f"the drain did not end within {span(r.step.within)} and goes on, as the policy says"
+    state = f"{name(r.faults[0])}: {going}, {plan}"
     if plan.annotate:
         count = drain.counted(len(plan.annotate))
         sentence = f"{name(r.faults[0])}: {count} annotated before eviction, {plan.annotate[0][0]} first"
@@ -302,5 +306,7 @@ def go_on_draining(s: Situation, r: Record, plan: drain.Plan | None) -> Decision
     most = s.policy.drain.evictions_per_second
     if ask := drain.within_rate(plan.ask, s.evictions_free, most):
         return act(Evict(ask), state)
+    if late:  # for as long as it takes, with its slot: somebody has to hear of that
+        return hold(state, timedelta(seconds=1), "drain-late")
     key = "drain-refused" if any(str(p) in s.refusals for p in plan.left) else "drain"
     return wait(state, timedelta(seconds=1), key)

@@ -9,17 +9,21 @@ from recovery_testkit.kubefaults import lost_request
 from recovery_testkit.stage import Stage
 
 from recovery.errors import Retry, Unreadable
+from tests.builders.faults import DMA
 from tests.builders.policies import policy_file
 from tests.stories.scenes import (
     at,
     beating,
     braked,
+    calls,
     cast,
     handed_over,
     new_process,
     pause,
     remove_pod,
     resume,
+    says,
+    stubborn_pod,
     value,
 )
 
@@ -101,6 +105,28 @@ def test_what_off_abandons_is_told() -> None:
     new_process(s, "node-0", on=False)
     s.run(65, step=1)
     assert held(s)[-1] == "abandoned"
+
+
+def test_a_drain_that_goes_on_past_its_time_keeps_its_slot_and_is_told_each_minute() -> None:
+    s = cast(policy_file("{do: drain, within: 5m, then: hold}, {do: replace, within: 30m}"))
+    stubborn_pod(s)
+    s.fault("node-0")
+    s.run(4 * 60, step=1)
+    assert held(s) == [], "in its time it only waits"
+    s.run(4 * 60, step=1)
+    assert held(s) == ["drain-late"] * len(held(s))
+    assert len(held(s)) in (3, 4)
+    late = f"{DMA}: the drain did not end within 5 min and goes on, as the policy says, 1 pod left; "
+    assert says(s, "Held", f"{late}default/train may not go yet: The disruption budget keep needs 1")
+    agent = s.actors["agent of node-0"]
+    for _ in range(20):
+        agent.turn()
+        assert value(agent, "node_recovery_held", reason="drain-late") == 1, "between two evictions, too"
+        s.clock.advance(1)
+    remove_pod(s)
+    s.run(65, step=1)
+    assert calls(s) == [("replace", "m-0")]
+    assert len(held(s)) in (3, 4)
 
 
 def test_observing_holds_nothing() -> None:

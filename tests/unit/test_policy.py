@@ -587,7 +587,18 @@ RECOVERING: dict[str, Row] = {
         ),
         "act Evict",
         "Evict",
-        f"{DMA}: draining, 1 pod left",
+        f"{DMA}: the drain did not end within 10 min and goes on, as the policy says, 1 pod left",
+    ),
+    "late drain, hold, nothing to ask for": (
+        recovering(
+            draining(ladder=(replace(LADDER[0], then=Then.HOLD), LADDER[1])),
+            pods=(POD,),
+            refusals={str(POD): "its budget"},
+            now=NOW + HOUR,
+        ),
+        "hold",
+        "drain-late",
+        f"{DMA}: the drain did not end within 10 min and goes on, as the policy says, 1 pod left; ",
     ),
     "paused drain": (
         recovering(draining(), pods=(POD,), census=census(4, 10)),
