@@ -323,9 +323,7 @@ def brake(s: Situation) -> str | None:
     if census is None:
         return "nothing is known yet of how many nodes are sick"
     for scope, share, sick, population in _brake_scopes(s, census):
-        where = {"fleet": "of limits.population" if census.of else "in the fleet", OUTSIDE: OUTSIDE}.get(
-            scope, f"with {scope}"
-        )
+        where = _where(scope, census)
         if population == 0 and scope == "fleet" and census.of:
             return "limits.population selects no node in the cluster: nothing starts until it selects one"
         if population == 0:
@@ -337,6 +335,13 @@ def brake(s: Situation) -> str | None:
                 f"more than {share} ({allowed})"
             )
     return None
+
+
+def _where(scope: str, census: Census) -> str:
+    """Which nodes the brake of ``scope`` counts, as the end of a sentence."""
+    if scope == "fleet":
+        return "of limits.population" if census.of else "in the fleet"
+    return scope if scope == OUTSIDE else f"with {scope}"
 
 
 def _brake_scopes(s: Situation, census: Census) -> Iterable[tuple[str, Share, int, int]]:

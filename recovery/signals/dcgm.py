@@ -193,7 +193,8 @@ class _Look:
     def _has_for_good(self, gpu: str, type_: str) -> bool:
         """Whether ``gpu`` is known to have a fault of this type that only a boot ends."""
         latched = (pair for pair, p in self.held.items() if pair[0] == type_ and p.latched)
-        return any(f" {gpu} " in f" {name} " for pair in latched for name in self.named.get(pair, ()))
+        names = (name for pair in latched for name in self.named.get(pair, ()))
+        return any(f" {gpu} " in f" {name} " for name in names)  # index, UUID, PCI address
 
     # ------------------------------------------------------------ what counts by its change
 

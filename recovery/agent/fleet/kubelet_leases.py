@@ -167,22 +167,18 @@ class KubeletLeases:
             lease = _seen(before, version, life_of(node), now, self._nodes.now())
             self._leases[node.name] = lease
         if lease.stays != (before is not None and before.stays):
-            again = (
-                "renews its Lease no more, though the Node is Ready"
-                if lease.stays
-                else "renews its Lease again"
-            )
-            log.warning("%s: its kubelet %s", node.name, again)
+            no_more = "renews its Lease no more, though the Node is Ready"
+            does = no_more if lease.stays else "renews its Lease again"
+            log.warning("%s: its kubelet %s", node.name, does)
             self._changed(node.name)
 
 
 def _seen(before: _Lease | None, version: str, life: str, now: float, at: datetime) -> _Lease:
     """What is known after a look ``now``. A Lease that is gone tells nothing: a silent kubelet stays so."""
     if not version:
-        stays = before is not None and before.stays
-        return (
-            replace(before, at=now) if before is not None and stays else _Lease(life, "", now, now, at, now)
-        )
+        if before is not None and before.stays:
+            return replace(before, at=now)
+        return _Lease(life, "", now, now, at, renewed=now)
     if before is None or before.version != version:
         return _Lease(life, version, now, now, at, renewed=now if before is not None else float("-inf"))
     if now - before.at > MOST_APART and not before.stays:
