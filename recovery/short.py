@@ -27,7 +27,7 @@ LONGEST_WORDS = 1024
 MARK = "~"
 """Around the digest. It means nothing in a shell pattern, and no name of Kubernetes or of a cloud has it."""
 DIGITS = 12
-"""Of the digest: 48 bits."""
+"""Characters of the digest: 48 bits."""
 _as_json = json.JSONEncoder(separators=(",", ":")).encode
 ESCAPED = re.compile("[<>&]")
 

@@ -21,7 +21,7 @@ from recovery.model import Member as Listed
 GROUPS_A_PAGE = 100  # the most of DescribeAutoScalingGroups (its API reference)
 INSTANCES_A_PAGE = 200  # values of one filter of DescribeInstances (its API reference)
 PAGES = 50
-"""Of groups, in a region; and of instances that are not known."""
+"""The most pages of a list: of a region's groups, and of the instances that are not known."""
 Known = set[tuple[str, str]]
 """Region and name of the groups that a machine was seen in."""
 Zones = Mapping[str, str]

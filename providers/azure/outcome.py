@@ -17,7 +17,7 @@ from recovery.model import Done, Failed, Gone, Machine, NotApplied, Poll, Runnin
 from recovery.provider.known import KEY, has
 
 VERSION = "2024-07-01"
-"""Of the operations' status, which the SDK has no method for."""
+"""The API version of an operation's status, for which the SDK has no method."""
 Data = Mapping[str, Any]
 
 

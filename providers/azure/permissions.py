@@ -26,7 +26,7 @@ CAPACITY: Mapping[str, frozenset[str]] = {
     "flexible": frozenset({f"{_SET}/write"}),
     "aks": frozenset({f"{_POOL}/write"}),
 }
-"""Of *replace*, by route: to set the capacity back, which is not done where an autoscaler does."""
+"""What *replace* needs to set the capacity back, by route. An autoscaler does that itself."""
 
 BY_ROUTE: Mapping[str, Mapping[str, frozenset[str]]] = {
     "uniform": {

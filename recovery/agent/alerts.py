@@ -26,7 +26,7 @@ EVERY = 15.0
 FRESH_FOR = 60.0
 """Seconds for which an answer counts."""
 MOST, LONGEST = 1000, 200
-"""So many names are taken, of so many characters. Of a larger answer nothing counts."""
+"""The most names in an answer, and characters in a name. A larger answer is not used at all."""
 
 
 class Asks(Protocol):

@@ -50,7 +50,7 @@ WORST_API_RETRY = 30.0
 """The first pause after an error of the API server, and how many seconds it gets by doubling."""
 WORST_BACK_OFF = timedelta(minutes=5)
 BUGS_TO_DIE = 10
-"""After so many cycles in a row that failed on a bug, the liveness probe fails."""
+"""How many cycles in a row have to fail on a bug until the liveness probe fails."""
 IN_A_RECOVERY = 5.0
 """Seconds: how old a reading may be that costs a request, while the node has an open record."""
 REMOVAL_AGAIN = timedelta(hours=1)

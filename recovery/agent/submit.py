@@ -45,7 +45,7 @@ Again = Callable[[Situation | None], Situation]
 """Reads the world once more: all of it, or of a situation that was read just now only what is quick to read
 and quick to change (``Observer.last_reads``)."""
 SLOW_READS = 3
-"""So often the last reads are made again because they took longer than ``LAST_READS``."""
+"""How often the last reads are made again if they took longer than ``LAST_READS``."""
 
 
 @dataclass(frozen=True)

@@ -23,15 +23,15 @@ from recovery.model import Fault, Kind, Phase, Problem, Record
 from recovery.quick import replace
 
 Key = tuple[str, str, str]
-"""Of a fault: its source, type and reason."""
+"""The identity of a fault: its source, type and reason."""
 SIGNAL_UNKNOWN = "SignalUnknown"
 MOST_KEPT = 20
-"""So many are kept in full. Of others the record keeps a digest."""
+"""How many are kept in full. Of others the record keeps a digest."""
 MOST_DIGESTS = 200
 FOUND_SOON = timedelta(minutes=1)
 """An agent that is killed is back by then, and reads its node's page."""
 LATE = timedelta(hours=1)
-"""So much later a second source may say what was dealt with: the slowest detectors look once an hour."""
+"""How much later a second source may state a fault that was dealt with: the slowest look once an hour."""
 SURE = 64
 WIDTH = 6
 """Characters of a digest: 36 bits."""

@@ -1,4 +1,4 @@
-"""Whose machine is it? One that two Nodes claim, or that its Node was not before, is nobody's. PURE.
+"""Whose machine is it? Nobody's, if two Nodes claim it, or if its Node was another machine before. PURE.
 
 A kubelet writes into its own Node what its machine is called, and whoever has root on it can write another
 machine's name there. What is then asked of the provider or a BMC would hit that other machine. Which of two

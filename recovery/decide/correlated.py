@@ -98,7 +98,7 @@ class Workload:
 
 
 def workloads_of(pods: Iterable[PodView]) -> frozenset[Workload]:
-    """The workloads that have, or had, a pod among these. What runs on every node is none."""
+    """The workloads that have, or had, a pod among these. DaemonSets do not count: they run on every node."""
     found = set()
     for pod in pods:
         label = next((x for x in WORKLOADS if pod.labels.get(x)), "")

@@ -2,8 +2,8 @@
 
 A drill is over at its end, or when its condition is gone or good: also where nothing ends a real fault of
 its type but a boot. Its whole message has to be of this form. A line of a log that merely speaks of a drill
-is none, or it could hide a fault. With recovery on a drill is a fault as any other if it was made ``really``
-for that; one that was made while recovery was off is nothing then.
+is none, or it could hide a fault. With recovery on, a drill counts as a fault only if it was made with
+``--really``.
 """
 
 from __future__ import annotations

@@ -145,8 +145,8 @@ def disown(r: Record, taints: tuple[Taint, ...], how: str) -> Decision:
 
 
 def after_the_last_step(r: Record) -> str:
-    """`` after reboot``, where a step was called for; empty where none was. Who says that nothing was called
-    has to say since when."""
+    """`` after reboot``, where a step was called for; empty where none was. For sentences that say that
+    nothing was called."""
     last = r.progress.submitted[-1:]
     return f" after {last[0].action or 'the last step'}" if last else ""
 
@@ -171,8 +171,8 @@ def close_excluded(s: Situation, r: Record, reason: str) -> Decision:
 def next_rung(s: Situation, r: Record, why: str, failed: str = "") -> Decision:
     """Go on to the next rung. Hand over where there is none, or where this agent may not take it.
 
-    It may not as a concluder, or once another machine goes by the node's name. ``failed``: the action that
-    was begun and has not helped, for the metrics.
+    A concluder may not, nor may any agent once another machine has the node's name. ``failed``: the action
+    that was begun and has not helped, for the metrics.
     """
     ours = s.role is Role.OWNER and s.machine is not None and s.machine.id == r.machine.id
     following = r.ladder[r.rung + 1] if r.rung + 1 < len(r.ladder) else None

@@ -77,7 +77,7 @@ from recovery.quick import replace
 from recovery.units import few, span
 
 MOST_NAMED = 3
-"""So many faults are named in a sentence."""
+"""How many faults a sentence names."""
 
 # ---------------------------------------------------------------- a closed record
 

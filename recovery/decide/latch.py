@@ -52,7 +52,8 @@ def by_its_row(fault: Fault, s: Situation) -> Ends:
 
 
 def default_of(fault: Fault, s: Situation) -> Default:
-    """By what states it. Who takes a fault back is a plugin, whatever else was thought of it."""
+    """What the catalogue says of the source of ``fault``. A source that took it back is a plugin, whatever
+    else was thought of it."""
     if fault.type == SIGNAL_UNKNOWN:
         return Default(Detector.PLUGIN, (), Latch.SOURCE, timedelta(0))
     if fault.kind is Kind.EDGE:

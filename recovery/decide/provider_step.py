@@ -34,7 +34,7 @@ from recovery.quick import replace
 from recovery.units import span
 
 LEEWAY = timedelta(seconds=2)
-"""By so much the API server's time may be known worse than it was a moment ago."""
+"""How far the API server's time, as it is known, may go back from one look to the next."""
 
 
 def provider_step(s: Situation, r: Record, rung: Rung) -> Decision:

@@ -15,7 +15,7 @@ FAULTS_SIZE = 8 * 1024
 MOST_BOOTS = 20
 """Boots that nobody asked for, after which a person is asked, whatever the policy's ``attempts.max``."""
 LEAST_STARTS = 10
-"""So many starts of its machine a closed record has room for, if it is not about many faults."""
+"""How many starts of its machine a closed record surely has room for, if it is not about many faults."""
 SHORT_MESSAGE = 160
 LONGEST_DEVICE, SHORT_DEVICE = 160, 40
 ENVELOPE = 182

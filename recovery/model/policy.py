@@ -177,7 +177,7 @@ class Match:
 
 
 LONGEST_RULE = 63
-"""So many characters of a rule's name are on the gate."""
+"""How many characters of a rule's name are on the gate."""
 
 
 class PodMode(StrEnum):

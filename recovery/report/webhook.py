@@ -29,7 +29,8 @@ from recovery.visible import visible
 log = logging.getLogger(__name__)
 
 VERSION = 1
-"""Of the JSON body. It changes when a field changes its meaning or goes; new ones may come any time."""
+"""The version of the JSON body. It changes when a field gets another meaning or is removed, not when one is
+added."""
 LONGEST_URL = 4096
 LINES = 20
 """The most notices in one message to Slack: those that came while the last one was being sent."""

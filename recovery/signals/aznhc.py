@@ -29,7 +29,7 @@ _FAILED = re.compile(r"\bERROR:?\s{1,8}(nhc:?\s{1,8})?(Health check failed:|\d{1
 _OF_A_CHECK = "Health check failed:"
 _NEXT = re.compile(r"\bERROR:?\s|Health checks completed")
 MOST_LINES = 32
-"""Of one failure."""
+"""Lines that are kept of one failure."""
 _CODE = re.compile(r"\b(NHC\d{4}|NHCNA)\b")
 
 

@@ -20,7 +20,7 @@ REJECTED = "UnexpectedAdmissionError"
 """What the kubelet says where a device plugin has no device for a pod that was given one."""
 WITHIN = timedelta(minutes=5)
 PODS, OWNERS = 5, 2
-"""So many pods, of so many controllers, have to be lost within ``WITHIN``: that is no single application."""
+"""How many pods, of how many controllers, have to be lost within ``WITHIN``: more than one application's."""
 AT_ONCE = timedelta(seconds=30)
 """A pod that fails sooner than this after its start fails at once."""
 RUNS = timedelta(minutes=1)

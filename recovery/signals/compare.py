@@ -29,7 +29,7 @@ from recovery.signals.page import EDGES, WHOLE, Page, Pair
 from recovery.units import hour
 
 ZEROS = 3
-"""So many successive fresh zeros clear a plugin's fault."""
+"""How many fresh zeros in a row clear a plugin's fault."""
 
 
 class Comparison:

@@ -27,7 +27,8 @@ SOURCE, TYPE, REASON = "kubelet", "NeverJoined", "NotRegistered"
 AFTER = timedelta(minutes=15)
 """How long a machine may take to become a Node, where the rule does not say. Karpenter gives it as long."""
 PREFIX = "never-joined."
-"""Of the names of their records: no Node may be called so, and a machine that joins late has its own name."""
+"""The prefix of their records' names. No Node may have such a name, and a machine that joins late has its
+own."""
 LONGEST = 200
 FRESH_FOR = timedelta(minutes=3)
 

@@ -27,7 +27,7 @@ LOOKBACK = timedelta(minutes=5)
 LONGEST_NAME = 128
 LONGEST_DEVICE = 80
 MOST_SERIES = 300
-"""Of one node in one answer."""
+"""Series of one node in one answer."""
 OF_THE_SCRAPE = frozenset(
     {
         *("__name__", "alertname", "alertstate", "container", "endpoint", "instance", "job", "namespace"),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 TIMEOUT = 10.0
 """Seconds for one question."""
 MAX_BYTES = 32 * 1024 * 1024
-"""Of one answer, decompressed."""
+"""Bytes of one answer, decompressed."""
 LONGEST_TOKEN = 64 * 1024
 LONGEST_WORD = 200
 """Characters that are shown of what a server says."""

@@ -17,7 +17,7 @@ from recovery.store.codec import Unchanged, dropped
 from recovery.store.record_codec import as_written, decode
 
 MOST_WRITTEN = 10_000
-"""Of so many records it is remembered that nobody has written them since we did."""
+"""For how many records it is remembered that nobody has written them since we did."""
 WELL = tuple(phase.value for phase in Phase if not phase.sick)
 NOT_SICK = f"{PHASE_LABEL} notin ({','.join(WELL)})"
 """A label selector. A record without the label, of an older program, is selected."""

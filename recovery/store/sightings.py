@@ -21,7 +21,8 @@ from recovery.units import moment
 
 KIND, NAME, CODEC = "RecoveryReport", "fleet", 1
 MOST_BYTES = 96 * 1024
-"""Of the report's status: some two hundred sightings. Agents read it at their start and before they write."""
+"""The size of the report's status: some two hundred sightings. Agents read it at their start and before they
+write."""
 
 
 def encode(report: Report, was: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -37,8 +37,8 @@ AT_REST = 600.0
 MOST_AT_ONCE = 100
 """How many agents have their turn in one step. With more, a stop would have to wait."""
 MOST_IN_A_ROW = 8
-"""So many things an agent does in one turn, one after the other: what it has read and written is still fresh.
-If each of a hundred did one thing and waited for the others, all would be read anew for every one."""
+"""How many things an agent does in one turn, one after the other: what it has read and written is still
+fresh. If each of a hundred did one thing and waited for the others, all would be read anew for every one."""
 AT_ONCE = float("-inf")
 """When an agent is due that goes before all others."""
 

@@ -28,7 +28,7 @@ from recovery.signals.prometheus import PrometheusSource
 from recovery.signals.systems import MARKS
 
 SHAPES = 1024
-"""So many Nodes' conditions are remembered, with what was found of them."""
+"""How many Nodes' conditions are remembered, with what was found in them."""
 
 
 class Says:
