@@ -65,10 +65,10 @@ def observe_call(s: Situation, r: Record) -> Decision:
     assert r.intent is not None
     if s.not_asked:
         why = f"{r.intent.action} was not asked for: the API server did not answer a write about it"
-        return act(WriteRecord(settled(r, s.now, IntentState.ABANDONED, HistoryEvent.ABANDONED, why)), why)
+        return _known_by_now(s, r, IntentState.ABANDONED, HistoryEvent.ABANDONED, why)
     if r.intent.state is IntentState.WRITTEN:
         why = f"{r.intent.action} may or may not have been asked for before the process stopped: observing"
-        return act(WriteRecord(settled(r, s.now, IntentState.AMBIGUOUS, HistoryEvent.AMBIGUOUS, why)), why)
+        return _known_by_now(s, r, IntentState.AMBIGUOUS, HistoryEvent.AMBIGUOUS, why)
     if not r.intent.replaces and has_new_boot(s, r):
         assert s.node is not None
         why = f"{r.intent.action} is proved by a new boot ID"
@@ -108,8 +108,13 @@ def _as_polled(s: Situation, r: Record) -> Decision:
         return _had_no_effect(s, r, s.poll, patience)
     if isinstance(s.poll, Running | Gone) and r.intent.state is IntentState.AMBIGUOUS:
         why = f"{r.intent.action} is under way: {s.poll.sentence}"
-        return act(WriteRecord(settled(r, s.now, IntentState.SUBMITTED, HistoryEvent.ADOPTED, why)), why)
+        return _known_by_now(s, r, IntentState.SUBMITTED, HistoryEvent.ADOPTED, why)
     return still_running(s, r, s.poll.sentence)
+
+
+def _known_by_now(s: Situation, r: Record, state: IntentState, event: HistoryEvent, why: str) -> Decision:
+    """Write down what is known of the call by now."""
+    return act(WriteRecord(settled(r, s.now, state, event, why)), why)
 
 
 def _had_no_effect(s: Situation, r: Record, found: NotApplied, patience: timedelta) -> Decision:

@@ -228,6 +228,11 @@ def _has_a_slot(s: Situation, a: Assessment, r: Record) -> Decision | None:
     return granted(s, a, r) if a.slot else None
 
 
+def _was_started(r: Record) -> bool:
+    """Whether the recovery was started before, and is only in the queue again. Then its ladder is frozen."""
+    return bool(r.rung) or r.progress.acted
+
+
 def _earlier_rule(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """Of all faults that are there at the start, the first rule of the policy chooses the ladder. So one that
     came, or was not tolerated any longer, while the record waited may choose another (ruling 20)."""
@@ -286,11 +291,6 @@ def _by_another_policy(s: Situation, a: Assessment, r: Record) -> Decision | Non
     by_now = {d.fault.key: as_treated(d) for d in there}
     only_told = replace(r, faults=tuple(by_now.get(f.key, f) for f in r.faults), ladder=())
     return hand_over(s, only_told, f"{name(d.fault)}: {why_reported(d)}", plain=True)
-
-
-def _was_started(r: Record) -> bool:
-    """Whether the recovery was started before, and is only in the queue again. Then its ladder is frozen."""
-    return bool(r.rung) or r.progress.acted
 
 
 def _labels_lost(s: Situation, r: Record, there: list[Diagnosis]) -> str:

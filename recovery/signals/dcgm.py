@@ -75,11 +75,11 @@ class State:
     """What must be remembered between two pages of one boot.
 
     ``last``: the last value of each series that counts by its changes. ``gpus``: those that each family has
-    shown. ``bare``: the exporter has no line for the last XID of a GPU without one. ``watches``: those that
-    each GPU has shown. ``held``: the faults. ``edges``: what was only counted. ``since``: since when a GPU
-    has its action, a watch is good, or a GPU's line for the last XID is gone. ``actions``: each GPU's action,
-    once it has stayed the same for a minute. ``named``: the devices of each fault. ``unknown_since``: see
-    ``Reading``.
+    shown. ``bare``: whether the exporter has no line for the last XID of a GPU that has had none.
+    ``watches``: those that each GPU has shown. ``held``: the faults. ``edges``: what was only counted.
+    ``since``: since when each GPU's action, and each good watch, is what it is, or its line for the last XID
+    is gone. ``actions``: the action of each GPU that has stayed. ``named``: the devices of each fault.
+    ``unknown_since``: see ``Reading``.
     """
 
     boot_id: str = ""
@@ -222,7 +222,7 @@ class _Look:
             if not self.bare or gpu in self.gpus.get(LAST_XID, ()) or gpu not in self.there:
                 self.since.pop((LAST_XID, gpu), None)
             elif self.at - self.since.setdefault((LAST_XID, gpu), self.at) >= STAYS:
-                self._forget(LAST_XID, gpu)  # as the exporter did: if the same XID shows, it is a new one
+                self._forget(LAST_XID, gpu)  # as the exporter has: the same XID is another one then
 
     def _forget(self, family: str, gpu: str) -> None:
         for key in [key for key in self.last if key[:2] == (family, gpu)]:
@@ -230,12 +230,12 @@ class _Look:
         self.since.pop((family, gpu), None)
 
     def _xids(self, family: str, shown: Mapping[tuple[str, str], tuple[float, Series]]) -> None:
-        """State the XIDs that are new. ``shown``: by GPU and XID, how often, and a line that says so. All
-        parts of a GPU (MIG) may show the same XID, so it counts once.
+        """By GPU and XID: how often, and a line that says so. All parts of a GPU (MIG) may show what it has
+        had, so it counts once.
 
-        Some exporters have no line for a GPU before its first XID. So if the GPU was on an earlier page, by
-        any line, its first XID is new. Not so where the whole family is new and shows GPUs without an XID:
-        then the metric was just switched on, and DCGM may remember XIDs from long ago.
+        Some exporters have no line for a GPU before its first XID. So what a GPU shows that was on a page
+        before, by whatever line, has happened since. But not where the family is new, and shows GPUs that had
+        none: it was switched on, and its engine may remember what happened long before.
         """
         new = family not in self.state.gpus and any(one.value == 0 for one in self.of[family])
         known = frozenset[str]() if new else frozenset[str]().union(*self.state.gpus.values())
