@@ -1,8 +1,6 @@
-"""The sources of signals about a node: one module or a few for each. What is read becomes a ``Reading``.
+"""The sources of signals about a node. What is read of each becomes a ``Reading``; most of it is pure.
 
-``npd`` is node-problem-detector's page: ``scrape`` reads it, ``page`` parses it, ``tracker`` follows it over
-time (``memory``, ``compare``). The Node itself is read for ``conditions``, ``kubelet``, ``marks``
-(``systems``) and ``device_counts``; a pod's metrics (``pod_page``) for ``dcgm`` and ``autopilot_gauge``. In
-fleet mode there are ``prometheus``, ``loki``, ``black_hole`` and ``never_joined``, too. ``dcgm_witness`` and
-``neuron_sysfs`` are second witnesses. Most are pure: the agent does the reading.
+``npd`` (``page``, ``tracker``) reads node-problem-detector's page; ``conditions``, ``kubelet``, ``marks`` and
+``device_counts`` the Node; ``dcgm`` and ``autopilot_gauge`` a pod's page (``pod_page``); in fleet mode there
+are ``prometheus``, ``loki``, ``black_hole`` and ``never_joined``. Two modules are second witnesses.
 """
