@@ -74,16 +74,17 @@ Pair = tuple[str, str]
 class State:
     """What must be remembered between two pages of one boot.
 
-    ``last``: the last value of each series that counts by its changes. ``gpus``: those that each family has
-    shown. ``bare``: whether the exporter has no line for the last XID of a GPU that has had none.
-    ``watches``: those that each GPU has shown. ``held``: the faults. ``edges``: what was only counted.
-    ``since``: since when each GPU's action, and each good watch, is what it is, or its line for the last XID
-    is gone. ``actions``: the action of each GPU that has stayed. ``named``: the devices of each fault.
-    ``unknown_since``: see ``Reading``.
+    ``last``: the last value of each series that counts by its changes. ``sound``: the families that could be
+    read on a page. ``gpus``: those that each family has shown. ``bare``: whether the exporter has no line for
+    the last XID of a GPU that has had none. ``watches``: those that each GPU has shown. ``held``: the faults.
+    ``edges``: what was only counted. ``since``: since when each GPU's action, and each good watch, is what it
+    is, or its line for the last XID is gone. ``actions``: the action of each GPU that has stayed. ``named``:
+    the devices of each fault. ``unknown_since``: see ``Reading``.
     """
 
     boot_id: str = ""
     last: Mapping[tuple[str, ...], float] = field(default_factory=dict)
+    sound: frozenset[str] = frozenset()
     gpus: Mapping[str, frozenset[str]] = field(default_factory=dict)
     bare: bool = False
     watches: frozenset[tuple[str, str]] = frozenset()
@@ -113,18 +114,19 @@ class _Look:
         self.state = state
         self.at = at
         self.unknown: dict[str, str] = {}
+        self.sound = frozenset(OF) - page.broken.keys()
         for family, why in page.broken.items():
             self._not_known(family, why)
         self.silent: dict[str, str] = {}
         self.cleared: set[Pair] = set()
         self.of: dict[str, list[Series]] = defaultdict(list)
         for one in page.series:
-            if one.name not in page.broken:
+            if one.name in self.sound:
                 self.of[one.name] += [] if blank(one.value) else [one]
         self.gpus = {family: frozenset(map(_gpu, found)) for family, found in self.of.items()}
         self.there = frozenset[str]().union(*self.gpus.values())
         without = self.there - self.gpus.get(LAST_XID, frozenset()) - state.gpus.get(LAST_XID, frozenset())
-        self.bare = state.bare or (bool(without) and LAST_XID not in page.broken)
+        self.bare = state.bare or (bool(without) and LAST_XID in self.sound)
         self.watches = frozenset((_gpu(one), one.labels.get("health_watch", "")) for one in self.of[STATUS])
         self.last, self.since = dict(state.last), dict(state.since)
         self.held, self.named = dict(state.held), dict(state.named)
@@ -150,6 +152,7 @@ class _Look:
         state = State(
             boot_id=self.state.boot_id,
             last=self.last,
+            sound=self.state.sound | self.sound,
             gpus={**self.state.gpus, **known},
             bare=self.bare,
             watches=self.state.watches | self.watches,
@@ -218,8 +221,9 @@ class _Look:
     def _last_xids(self) -> None:
         shown = {(_gpu(one), f"{one.value:g}"): (1.0, one) for one in self.of[LAST_XID] if one.value}
         self._xids(LAST_XID, shown)
+        may_forget = self.bare and LAST_XID in self.sound
         for gpu in {key[1] for key in self.last if key[0] == LAST_XID}:
-            if not self.bare or gpu in self.gpus.get(LAST_XID, ()) or gpu not in self.there:
+            if not may_forget or gpu in self.gpus.get(LAST_XID, ()) or gpu not in self.there:
                 self.since.pop((LAST_XID, gpu), None)
             elif self.at - self.since.setdefault((LAST_XID, gpu), self.at) >= STAYS:
                 self._forget(LAST_XID, gpu)  # as the exporter has: the same XID is another one then
@@ -234,10 +238,12 @@ class _Look:
         had, so it counts once.
 
         Some exporters have no line for a GPU before its first XID. So what a GPU shows that was on a page
-        before, by whatever line, has happened since. But not where the family is new, and shows GPUs that had
-        none: it was switched on, and its engine may remember what happened long before.
+        before, by whatever line, has happened since. But not where the family could be read on none of those
+        pages; nor where it is new, and shows GPUs that had none: it was switched on, and its engine may
+        remember what happened long before.
         """
-        new = family not in self.state.gpus and any(one.value == 0 for one in self.of[family])
+        switched_on = family not in self.state.gpus and any(one.value == 0 for one in self.of[family])
+        new = switched_on or family not in self.state.sound
         known = frozenset[str]() if new else frozenset[str]().union(*self.state.gpus.values())
         counted = self.gpus.get(XIDS, frozenset()) if family == LAST_XID else frozenset[str]()
         for (gpu, code), (count, one) in shown.items():

@@ -372,6 +372,27 @@ def test_an_xid_that_such_an_exporter_has_forgotten_for_a_minute_is_news_when_it
     assert not [key for key in state.since if key[0] == LAST_XID]
 
 
+BROKEN = {family: (dcgm_line(family, 7, "NaN") + "\n").encode() for family in (LAST_XID, XIDS)}
+
+
+@pytest.mark.parametrize("family", [LAST_XID, XIDS])
+def test_what_could_not_be_read_on_the_first_pages_is_the_past(family: str) -> None:
+    page = dcgm_page(xids={5: 48 if family == LAST_XID else 0}, counted={(5, 48): 1, (3, 13): 1})
+    had = only_of(only_of(page, LAST_XID, *[5] * (family == LAST_XID)), XIDS, *[3, 5] * (family == XIDS))
+    spoiled = had + BROKEN[family]
+    assert stated(pages(spoiled, spoiled, had, had)[1]) == []
+
+
+def test_lines_that_cannot_be_read_are_not_gone_however_long_it_is() -> None:
+    had = only_of(dcgm_page(xids={5: 48}), LAST_XID, 5)
+    assert stated(pages(had, *[had + BROKEN[LAST_XID]] * 8, had)[1]) == []
+
+
+def test_an_xid_that_comes_while_no_line_can_be_read_is_news_once_one_can() -> None:
+    none, had = only_of(dcgm_page(), LAST_XID), only_of(dcgm_page(xids={5: 48}), LAST_XID, 5)
+    assert stated(pages(none, had + BROKEN[LAST_XID], had)[1]) == [("GpuXid", "GpuXid48")]
+
+
 def test_a_count_is_news_where_the_exporter_has_no_line_for_a_gpu_before_its_first_xid() -> None:
     none, had = dcgm_page(), only_of(dcgm_page(counted={(5, 79): 1}), XIDS, 5)
     assert stated(pages(none, had)[1]) == [("GpuXid", "GpuXid79")]
