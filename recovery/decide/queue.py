@@ -59,7 +59,7 @@ from recovery.decide.situation import Situation
 from recovery.decide.tried import BY_KEY, ended, held_together, over
 from recovery.decide.windows import next_opening, open_since, windows_of
 from recovery.decide.witness import both, unconfirmed
-from recovery.model import GroupStart, Kind, Record, Rung, Slot, Start, Step
+from recovery.model import GroupStart, Kind, Record, Rung, Slot, Start, Step, Validation
 from recovery.quick import replace
 from recovery.units import span
 
@@ -147,10 +147,10 @@ def with_ladder_of(s: Situation, a: Assessment, r: Record, d: Diagnosis) -> tupl
         faults=tuple(treated.get(f.key, f) for f in r.faults if f not in gone),
         rule=d.rule_name,
         ladder=ladder,
-        validate=d.rule.validate if d.rule else None,
+        validate=way_back(d)[0],
         validation=None,
         after=d.after,
-        probation=d.rule.probation if d.rule else DEFAULT_PROBATION,
+        probation=way_back(d)[1],
         rung=0,
         rung_since=None,
         intent=None,
@@ -164,6 +164,11 @@ def with_ladder_of(s: Situation, a: Assessment, r: Record, d: Diagnosis) -> tupl
 def remedy_left(d: Diagnosis, r: Record) -> tuple[Rung, ...]:
     """The ladder that the rule of ``d`` says, without what did not help on ``r``."""
     return without_tried(d.ladder, r.tried) or CORDON_ONLY
+
+
+def way_back(d: Diagnosis) -> tuple[Validation | None, timedelta]:
+    """What the rule of ``d`` asks before the node is given back: a Job, and how long it has to be healthy."""
+    return (d.rule.validate, d.rule.probation) if d.rule is not None else (None, DEFAULT_PROBATION)
 
 
 def without_tried(ladder: tuple[Rung, ...], tried: tuple[Step, ...]) -> tuple[Rung, ...]:
@@ -276,11 +281,13 @@ def _by_another_policy(s: Situation, a: Assessment, r: Record) -> Decision | Non
     if _was_started(r) or s.provider is None:
         return None
     there = [_by_the_rule_it_met(d, s) for d in a.found if not has_ended(d.fault, s)]
-    if not there or any(d.rule_name == r.rule and remedy_left(d, r) == r.ladder for d in there):
+    if not there or any(_waits_by(d, r) for d in there):
         return None
     d = min(there, key=lambda d: (not d.treat, s.now < d.due, may_be_gone(s, (d.fault,)), d.rank, d.due))
     if s.now < d.due:
         return _not_due_yet(s, d)
+    if d.treat and left_where_some_ended(s, a.found) is not None and may_be_gone(s, (d.fault,)):
+        return None  # what it was for has ended, no policy was changed; ``_blind_by_now`` holds the rest
     if d.treat:
         return _chosen_again(s, a, r, d, after=", by the policy as it is now")
     if blind := may_be_gone(s, (d.fault,)):
@@ -291,6 +298,12 @@ def _by_another_policy(s: Situation, a: Assessment, r: Record) -> Decision | Non
     by_now = {d.fault.key: as_treated(d) for d in there}
     only_told = replace(r, faults=tuple(by_now.get(f.key, f) for f in r.faults), ladder=())
     return hand_over(s, only_told, f"{name(d.fault)}: {why_reported(d)}", plain=True)
+
+
+def _waits_by(d: Diagnosis, r: Record) -> bool:
+    """Whether ``r`` waits for what is to be done about ``d`` by now."""
+    same_rule, same_steps = d.rule_name == r.rule, remedy_left(d, r) == r.ladder
+    return same_rule and same_steps and way_back(d) == (r.validate, r.probation)
 
 
 def _labels_lost(s: Situation, r: Record, there: list[Diagnosis]) -> str:

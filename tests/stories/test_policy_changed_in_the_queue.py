@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from recovery_testkit.stage import Stage, read_policy
 
+from recovery.errors import Unreadable
 from recovery.model import Phase
 from tests.builders.faults import DMA
 from tests.builders.policies import HEAD, MATCH, REMEDY, policy_file
+from tests.builders.times import MINUTE
 from tests.stories.scenery import Cloud, judge, pass_time, sentences, to_the_end
 from tests.stories.scenes import (
     ALL_MARKS,
@@ -21,11 +25,13 @@ from tests.stories.scenes import (
     no_place,
     pause,
     phase,
+    plugin_page,
     remove_pod,
     resume,
     stubborn_pod,
     the_record,
 )
+from tests.stories.test_conditions import COUNT, COUNT_GOOD, renewed, writes
 
 NO_RULE = f"{HEAD}rules: []\n".encode()
 OTHERS = policy_file(match="type: SomethingElse")
@@ -93,6 +99,43 @@ def test_a_longer_time_of_tolerance_in_a_rule_that_was_changed_is_waited_for() -
     assert f"{DMA}: tolerated for 60 min by rule neuron-hardware" in sentences(s)[-1]
     s.run(3600, step=5)
     assert calls(s) == [("replace", "m-0")]
+
+
+@pytest.mark.parametrize(
+    ("policy", "found"),
+    [
+        (policy_file().replace(b"probation: 2m", b"probation: 30m"), (None, 30 * MINUTE)),
+        (policy_file(validate="{cronJob: burn}"), ("burn", 2 * MINUTE)),
+    ],
+    ids=["a longer probation", "a Job that validates it"],
+)
+def test_what_is_asked_before_a_node_is_given_back_is_as_the_policy_says_when_it_starts(
+    policy: bytes, found: tuple[str | None, timedelta]
+) -> None:
+    s = waits(policy_file())
+    goes_on_by(s, policy)
+    r = the_record(s)
+    assert (r.validate.cron_job if r.validate else None, r.probation) == found
+    assert calls(s) == [("replace", "m-0")]
+
+
+def test_where_what_it_waits_for_has_ended_and_the_rest_may_have_no_other_rule_takes_over() -> None:
+    """Nobody has changed the policy, and one that cannot be read now chooses nothing."""
+    nvlink = "  - {name: nvlink, match: {type: GpuNvlink}, remedy: [{do: drain}, {do: replace}]}\n"
+    disk = "  - {name: plugin, match: {type: Disk}, remedy: [{do: reboot}]}\n"
+    s = cast(f"{HEAD}sources: [npd, conditions]\nlimits: {{cooldown: 0s}}\nrules:\n{nvlink}{disk}".encode())
+    pause(s)
+    writes(s, COUNT)
+    s.pages["node-0"].body = plugin_page(True, 1).replace(b"GpuNvlink", b"Disk")
+    s.run(10)
+    assert (phase(s), the_record(s).rule) == (Phase.WAITING, "nvlink")
+    s.pages["node-0"].error = Unreadable("connection refused")
+    renewed(s, 4, COUNT_GOOD)
+    assert (phase(s), the_record(s).rule) == (Phase.WAITING, "nvlink")
+    s.pages["node-0"].error = None
+    s.run(10)
+    assert the_record(s).rule == "plugin"
+    assert "GpuNvlinkBad was taken back by its own source; DiskBad: rule plugin says reboot" in sentences(s)
 
 
 def test_a_rule_that_was_only_renamed_is_the_same_rule() -> None:
