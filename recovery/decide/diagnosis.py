@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import NamedTuple
@@ -189,6 +189,13 @@ def first_stated(faults: Iterable[Fault]) -> dict[str, datetime]:
         if f.kind is Kind.LEVEL:
             first[f.type] = min(first.get(f.type, f.since), f.since)
     return first
+
+
+def came_at(f: Fault, s: Situation) -> datetime:
+    """When ``f`` was there. What is counted may have begun long before it happened often enough."""
+    if f.kind is not Kind.EDGE or f.counter is None:
+        return f.since
+    return min(datetime.fromtimestamp(f.counter, UTC), s.now)
 
 
 def told_apart(faults: Iterable[Fault]) -> tuple[Fault, ...]:

@@ -19,7 +19,9 @@ from tests.stories.scenes import (
     phase,
     plugin_page,
     release_by_command,
+    remove_pod,
     resume,
+    stubborn_pod,
     the_record,
     value,
 )
@@ -244,6 +246,58 @@ def test_what_was_counted_beside_another_fault_goes_by_its_own_rule_once_its_win
     resume(s)
     s.run(30)
     assert calls(s) == REBOOTED
+
+
+EARLIER = f"""{HEAD}sources: [npd]
+limits: {{cooldown: 0s}}
+rules:
+  - {{name: oom, match: {{reason: OOMKilling, times: {{count: 3, within: 2h}}}}, remedy: [{{do: reboot}}]}}
+  - {{name: nvlink, match: {{type: GpuNvlink}}, remedy: [{{do: replace}}]}}
+""".encode()
+
+
+def beside_the_plugins(s: Stage, end: int, bad: bool, *, start: int = 0) -> None:
+    """So often has a pod been killed, while the plugin finds its fault, or does not."""
+    for count in range(start, end):
+        s.pages["node-0"].body = ooms(count) + plugin_page(bad, 1)
+        s.run(20)
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_an_earlier_rule_that_is_met_in_the_queue_chooses_the_steps_whenever_it_was_first_counted(
+    before: int,
+) -> None:
+    s = cast(EARLIER, agents=0)
+    s.pages["node-0"].body = ooms(0) + plugin_page(False, 0)
+    s.agent("node-0")
+    s.run(5)
+    pause(s)
+    beside_the_plugins(s, before + 1, False)
+    beside_the_plugins(s, 3, True, start=before)
+    assert (phase(s), the_record(s).rule) == (Phase.WAITING, "nvlink")
+    beside_the_plugins(s, 4, True, start=3)
+    assert (phase(s), the_record(s).rule) == (Phase.WAITING, "oom")
+    resume(s)
+    s.run(30)
+    assert calls(s) == REBOOTED
+
+
+def test_what_is_counted_often_enough_only_after_the_start_gets_no_step_that_is_not_its_own() -> None:
+    """It was counted for the first time before the start, and was no fault by then."""
+    s = cast(EARLIER.replace(b"[{do: replace}]", b"[{do: drain, within: 1h}, {do: replace}]"), agents=0)
+    s.pages["node-0"].body = ooms(0) + plugin_page(False, 0)
+    s.agent("node-0")
+    s.run(5)
+    stubborn_pod(s)
+    beside_the_plugins(s, 2, False)
+    beside_the_plugins(s, 4, True, start=1)
+    assert (phase(s), the_record(s).rule) == (Phase.RECOVERING, "nvlink")
+    s.pages["node-0"].body = ooms(3) + plugin_page(False, 1)
+    s.run(5)
+    remove_pod(s)
+    s.run(30)
+    assert (phase(s), calls(s)) == (Phase.HANDED_OVER, [])
+    assert "the next step is drain, which its own rule oom does not call for" in the_record(s).sentence
 
 
 @pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
