@@ -191,11 +191,11 @@ def first_stated(faults: Iterable[Fault]) -> dict[str, datetime]:
     return first
 
 
-def came_at(f: Fault, s: Situation) -> datetime:
+def came_at(f: Fault) -> datetime:
     """When ``f`` was there. What is counted may have begun long before it happened often enough."""
-    if f.kind is not Kind.EDGE or f.counter is None:
-        return f.since
-    return min(datetime.fromtimestamp(f.counter, UTC), s.now)
+    if f.kind is Kind.EDGE and f.counter is not None:
+        return datetime.fromtimestamp(f.counter, UTC)
+    return f.since
 
 
 def told_apart(faults: Iterable[Fault]) -> tuple[Fault, ...]:

@@ -101,7 +101,7 @@ def only_what_came_since(s: Situation, a: Assessment, r: Record, rung: Rung) -> 
     if not left or not r.starts or not (rung.do is Step.DRAIN or rung.do.provider_action):
         return ""
     due = [d for d in left if d.due <= s.now]
-    if any(came_at(d.fault, s) <= r.starts[-1].at or d.rule_name == r.rule for d in due):
+    if any(came_at(d.fault) <= r.starts[-1].at or d.rule_name == r.rule for d in due):
         return ""
     but = [not_by_its_own_rule(d, rung.do) for d in due]
     if not but or not all(but):

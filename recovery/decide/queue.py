@@ -249,7 +249,7 @@ def _earlier_rule(s: Situation, a: Assessment, r: Record) -> Decision | None:
     urgent = bool(rules) and rules[chosen].urgent  # it may have taken over, to wait for no window
     earlier = (d for d in a.found if d.treat and d.rule and d.rank < chosen and d.rule.urgent >= urgent)
     there = (d for d in earlier if not has_ended(d.fault, s))
-    came = (d for d in there if r.phase_since < max(d.due, came_at(d.fault, s)) <= s.now)
+    came = (d for d in there if r.phase_since < max(d.due, min(came_at(d.fault), s.now)) <= s.now)
     d = next((d for d in came if not may_be_gone(s, (d.fault,))), None)
     return _chosen_again(s, a, r, d, after=", an earlier rule") if d is not None else None
 

@@ -13,7 +13,7 @@ from recovery.agent.fleet import outbreaks
 from recovery.agent.fleet.nodes import Nodes
 from recovery.agent.fleet.outbreaks import Outbreaks
 from recovery.decide.correlated import Case, Shared, Trait, shared
-from recovery.model import NodeView, PodView
+from recovery.model import Kind, NodeView, PodView
 from tests.builders.faults import DMA, fault
 from tests.builders.nodes import node
 from tests.builders.times import HOUR, NOW
@@ -118,6 +118,18 @@ def test_machines_that_had_the_fault_once_before_fall_together_with_the_others_t
     later = NOW + timedelta(minutes=30)
     for i in range(4):  # now four machines of the rack fall in one moment
         known.tell(f"node-{i}", f"m-{i}", [fault(DMA, since=later)])
+    for i in range(4):
+        assert "4 of the 4 machines have rack=r0" in said(known, f"m-{i}")
+
+
+def test_what_is_counted_falls_together_where_it_was_counted_often_enough_whenever_it_was_counted_first() -> (
+    None
+):
+    known = Outbreaks(cast(Nodes, Fleet(200)), FakeClock(), NoPods, {})
+    met = NOW.timestamp()
+    for i in range(4):  # a pod that was killed hours before; now each node has too many
+        counted = fault(DMA, kind=Kind.EDGE, since=NOW - i * HOUR, counter=met + i)
+        known.tell(f"node-{i}", f"m-{i}", [counted])
     for i in range(4):
         assert "4 of the 4 machines have rack=r0" in said(known, f"m-{i}")
 

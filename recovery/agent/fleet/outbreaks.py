@@ -24,6 +24,7 @@ from recovery.decide.correlated import (
     traits_of,
     workloads_of,
 )
+from recovery.decide.diagnosis import came_at
 from recovery.decide.selector import selects
 from recovery.errors import ApiError
 from recovery.model import Fault, PodView, Record
@@ -120,7 +121,8 @@ class Outbreaks:
                 before = known[f.reason]
                 if before and now - before.at > OFF_THE_RECORD:
                     before = None  # that one was over
-                case = Case(machine, min(f.since, before.case.since) if before else f.since, traits)
+                came = came_at(f)
+                case = Case(machine, min(came, before.case.since) if before else came, traits)
                 if before and before.case == case:
                     case = before.case  # the same object: to compare it later takes no time
                 of_reason = self._cases.setdefault(f.reason, {})
