@@ -64,7 +64,8 @@ class Diagnosis:
     """One fault, the rule that matches it, and the ladder that follows.
 
     ``rank``: the rule's place in the policy. ``why_only_reported``: why nothing is done about the fault.
-    ``since``: when the first of the faults of its type was stated that the node has.
+    ``since``: when the first of the faults of its type was stated that the node has, or what is counted had
+    happened as often as the rule says.
     """
 
     fault: Fault
@@ -159,15 +160,17 @@ def diagnose(s: Situation) -> tuple[Diagnosis, ...]:
                 faults.setdefault(p.key, fault_of(p, s))
             elif _too_often(edge := Edge(not_dealt_with(p, s), left_to_treat(p, s)), s):
                 edges[p.key] = edge
-                faults.setdefault(p.key, replace(fault_of(p, s), since=edge.began))
+                since = min(edge.began, s.now)
+                faults.setdefault(p.key, replace(fault_of(p, s), since=since))
     for p in s.unsaid:
         faults.setdefault(p.key, fault_of(p, s))
     for fault in silent_sources(s):
         faults.setdefault(fault.key, fault)
     present = [f for f in faults.values() if not settled(f, s)]
     first = first_stated(present)
-    found = [replace(diagnosed(f, s, edges.get(f.key)), since=first.get(f.type)) for f in present]
-    return tuple(sorted(found, key=lambda d: (not d.treat, d.rank, d.fault.since)))
+    found = [diagnosed(f, s, edges.get(f.key)) for f in present]
+    dated = (replace(d, since=_there_since(d, s, first, edges.get(d.fault.key))) for d in found)
+    return tuple(sorted(dated, key=lambda d: (not d.treat, d.rank, d.fault.since)))
 
 
 def settled(fault: Fault, s: Situation) -> bool:
@@ -212,6 +215,22 @@ def _too_often(edge: Edge, s: Situation) -> bool:
     fault = fault_of(edge.to_report, s)
     rules = (rule for rule in s.policy.rules if matches(rule, fault, s.node))
     return any(_is_met(_with_rule(fault, rule, 0, s), edge, s) for rule in rules)
+
+
+def _there_since(
+    d: Diagnosis, s: Situation, first: Mapping[str, datetime], edge: Edge | None
+) -> datetime | None:
+    """Since when ``d`` is tolerated. What is counted is so from when it had happened as often as its rule
+    says; None where a clock was set back since."""
+    if d.fault.kind is not Kind.EDGE:
+        return first.get(d.fault.type)
+    times, r = d.rule.match.times if d.rule is not None else None, s.record
+    on_record = r is not None and r.phase.open and any(f.key == d.fault.key for f in r.faults)
+    if edge is None or times is None or on_record:
+        return came if (came := came_at(d.fault)) <= s.now else None
+    counted = (edge.to_treat if d.treat else edge.to_report).times
+    runs = zip(counted, counted[times.max - 1 :], strict=False)
+    return next((min(last, s.now) for begun, last in runs if last - begun <= times.within), None)
 
 
 def _is_met(d: Diagnosis, edge: Edge, s: Situation) -> bool:

@@ -248,6 +248,39 @@ def test_what_was_counted_beside_another_fault_goes_by_its_own_rule_once_its_win
     assert calls(s) == REBOOTED
 
 
+TOLERATED = OOMS.replace(b"    remedy", b"    after: 30m\n    remedy")
+
+
+@pytest.mark.parametrize("before", [0, 1, 2], ids=["never before", "once hours before", "twice"])
+def test_what_is_counted_is_tolerated_from_when_it_happened_often_enough(before: int) -> None:
+    s = cast(TOLERATED, agents=0)
+    s.pages["node-0"].body = ooms(0)
+    s.agent("node-0")
+    s.run(5)
+    killed(s, 0, times=before)
+    s.run(2 * 3600, step=30)
+    killed(s, before)
+    s.run(28 * 60, step=10)
+    assert (phase(s), calls(s)) == (Phase.SUSPECT, [])
+    s.run(120, step=5)
+    assert calls(s) == REBOOTED
+
+
+def test_an_agent_that_is_off_says_what_would_be_done_as_late_however_often_it_happens_meanwhile() -> None:
+    s = cast(TOLERATED, agents=0)
+    s.pages["node-0"].body = ooms(0)
+    agent = s.agent("node-0", on=False)
+    s.run(5)
+    killed(s, 0, times=1)
+    s.run(2 * 3600, step=30)
+    for count in range(2, 33):
+        s.pages["node-0"].body = ooms(count)
+        s.run(60, step=5)
+        assert count < 5 or "tolerated for 30 min by rule counted" in agent.sentences[-1]
+    killed(s, 32)
+    assert agent.sentences[-1].startswith("would reboot node-0: OOMKilling")
+
+
 EARLIER = f"""{HEAD}sources: [npd]
 limits: {{cooldown: 0s}}
 rules:

@@ -177,6 +177,11 @@ def test_an_edge_is_a_fault_when_a_rule_counts_it_often_enough(row: str) -> None
     assert bool(seen(OOM, edge("OOMKilling", *ago))) is is_fault
 
 
+def test_an_edge_of_a_clock_that_was_ahead_is_no_later_than_now() -> None:
+    (d,) = seen(OOM, edge("OOMKilling", -MINUTE, -MINUTE, -MINUTE))
+    assert (d.due, d.fault.since) == (NOW, NOW)
+
+
 def test_an_edge_matches_no_rule_without_times() -> None:
     assert seen(rule("all", "type: '*'", REBOOT), edge("OOMKilling", SECOND, SECOND, SECOND)) == ()
 
