@@ -6,7 +6,7 @@ and boot are the same, even if its detector has restarted and forgotten it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
@@ -56,6 +56,9 @@ class Edge(NamedTuple):
     @property
     def began(self) -> datetime:
         return min((*self.to_report.times, *self.to_treat.times))
+
+    def counted(self, treat: bool) -> Problem:
+        return self.to_treat if treat else self.to_report
 
 
 @quick
@@ -224,19 +227,27 @@ def _there_since(
     says; None where a clock was set back since."""
     if d.fault.kind is not Kind.EDGE:
         return first.get(d.fault.type)
-    times, r = d.rule.match.times if d.rule is not None else None, s.record
+    r, known = s.record, came_at(d.fault)
     on_record = r is not None and r.phase.open and any(f.key == d.fault.key for f in r.faults)
-    if edge is None or times is None or on_record:
-        return came if (came := came_at(d.fault)) <= s.now else None
-    counted = (edge.to_treat if d.treat else edge.to_report).times
+    times = d.rule.match.times if d.rule is not None else None
+    met = _met_at(edge.counted(d.treat).times, times) if edge is not None and times is not None else None
+    if met is not None and not on_record:
+        known = met
+    elif met is not None and r is not None and d.rule_name != r.rule:
+        known = max(known, met)  # another rule may have been met since it was put on the record
+    return known if known <= s.now else None
+
+
+def _met_at(counted: Sequence[datetime], times: Rate) -> datetime | None:
+    """When it had happened so often for the first time; None where it never has."""
     runs = zip(counted, counted[times.max - 1 :], strict=False)
-    return next((min(last, s.now) for begun, last in runs if last - begun <= times.within), None)
+    return next((last for begun, last in runs if last - begun <= times.within), None)
 
 
 def _is_met(d: Diagnosis, edge: Edge, s: Situation) -> bool:
     """Whether it happened as often as the rule of ``d`` says."""
     times = d.rule.match.times if d.rule is not None else None
-    return times is None or often_enough(edge.to_treat if d.treat else edge.to_report, times, s.now)
+    return times is None or often_enough(edge.counted(d.treat), times, s.now)
 
 
 def often_enough(p: Problem, times: Rate, now: datetime) -> bool:

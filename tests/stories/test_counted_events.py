@@ -315,6 +315,31 @@ def test_an_earlier_rule_that_is_met_in_the_queue_chooses_the_steps_whenever_it_
     assert calls(s) == REBOOTED
 
 
+REPORTED = f"""{HEAD}sources: [npd]
+limits: {{cooldown: 0s}}
+rules:
+  - {{name: often, match: {{reason: OOMKilling, times: {{count: 6, within: 1h}}}}, remedy: [{{do: reboot}}]}}
+  - {{name: nvlink, match: {{type: GpuNvlink}}, after: 3m, remedy: [{{do: replace}}]}}
+  - {{name: some, match: {{reason: OOMKilling, times: {{count: 3, within: 10m}}}}, remedy: [{{do: notify}}]}}
+""".encode()
+
+
+def test_so_does_one_that_is_met_by_what_was_on_the_record_before_and_only_reported() -> None:
+    s = cast(REPORTED, agents=0)
+    s.pages["node-0"].body = ooms(0) + plugin_page(False, 0)
+    s.agent("node-0")
+    s.run(5)
+    pause(s)
+    beside_the_plugins(s, 4, True)
+    s.run(200)
+    assert (phase(s), the_record(s).rule) == (Phase.WAITING, "nvlink")
+    assert [(f.reason, f.treated) for f in the_record(s).faults][1:] == [("OOMKilling", False)]
+    beside_the_plugins(s, 7, True, start=4)
+    resume(s)
+    s.run(30)
+    assert (the_record(s).rule, calls(s)) == ("often", REBOOTED)
+
+
 def test_what_is_counted_often_enough_only_after_the_start_gets_no_step_that_is_not_its_own() -> None:
     """It was counted for the first time before the start, and was no fault by then."""
     s = cast(EARLIER.replace(b"[{do: replace}]", b"[{do: drain, within: 1h}, {do: replace}]"), agents=0)
