@@ -27,11 +27,15 @@ from recovery.units import span
 
 @dataclass
 class Found:
-    """A node's record, its Node, and the record UIDs under which it stands on the gate."""
+    """A node's record, its Node, and the record UIDs under which it stands on the gate.
+
+    ``out``: the machine whose slot was taken by a record that was deleted since; "" for none.
+    """
 
     record: Record
     node: NodeView | None
     places: frozenset[str]
+    out: str = ""
 
     @property
     def closed(self) -> bool:
@@ -48,6 +52,7 @@ def release(node: str, reason: str, assume_yes: bool, target: Target, output: st
     api = connect_to_change(target)
     found = read(api, node)
     check(found)
+    check_not_out(found)
     if not assume_yes:
         ask(f"{api.elsewhere}{describe(found, api)} Release it?")
     owner = api.caller()
@@ -115,8 +120,12 @@ def read(api: UserApi, node: str) -> Found:
 
 def found_of(record: Record, node: NodeView | None, gate: Gate | None) -> Found:
     """``record``, its Node, and where it stands on the gate."""
-    standing = frozenset(uid for name, uid in places(gate) if name == record.node) if gate else frozenset()
-    return Found(record, node, standing)
+    if gate is None:
+        return Found(record, node, frozenset())
+    standing = frozenset(uid for name, uid in places(gate) if name == record.node)
+    of_others = (x for x in gate.slots if x.node == record.node and x.record_uid != record.uid)
+    out = next((x.machine or record.machine.id for x in of_others), "")
+    return Found(record, node, standing, out)
 
 
 def check(found: Found) -> None:
@@ -128,6 +137,16 @@ def check(found: Found) -> None:
         raise CannotRelease(
             f"nothing was changed: {r.intent.action} of {r.intent.machine} has been asked for, and a release "
             f"does not call it back. It ends proved, or in a person's hands at its deadline ({r.sentence})"
+        )
+
+
+def check_not_out(found: Found) -> None:
+    """Raises ``CannotRelease`` while a deleted record's slot is taken: nobody knows what was asked for."""
+    if found.out:
+        raise CannotRelease(
+            f"nothing was changed: the record of {found.record.node} was deleted while {found.out} was out, "
+            "and what was asked of its provider may still come. It can be released once an agent has found "
+            f"the machine as it was, or gone, and its slot is free: node-recovery explain {found.record.node}"
         )
 
 

@@ -10,10 +10,13 @@ from recovery_testkit.stage import Stage, npd_page
 
 from recovery.model import Phase
 from tests.builders.policies import policy_file
+from tests.stories.console import Terminal
 from tests.stories.scenery import GATE, RECORDS, alive, change_gate, pass_time, slots
 from tests.stories.scenes import (
+    NO_MARKS,
     calls,
     cast,
+    marked,
     new_process,
     phase,
     ready,
@@ -212,3 +215,20 @@ def test_a_slot_that_was_freed_does_not_come_back_with_a_new_gate() -> None:
     assert s.store.request("DELETE", GATE).ok
     s.run(120)
     assert "node-0" not in slots(s)
+
+
+def test_a_release_frees_no_slot_of_a_deleted_record_whose_replacement_may_still_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    s = deleted()
+    s.run(120, step=2)
+    terminal = Terminal(s, monkeypatch)
+    said = terminal.run("release", "node-0", "--yes")
+    assert (said.code, said.out) == (1, "")
+    assert said.err.startswith("nothing was changed: the record of node-0 was deleted while m-0 was out, ")
+    s.run(60)
+    assert (phase(s), slots(s), calls(s)) == (Phase.LOST, ["node-0"], [("replace", "m-0")])
+    s.provider.groups["g0"].unhealthy.clear()  # somebody takes the request back
+    pass_time(s, 600, step=5, until=lambda: "node-0" not in slots(s))
+    assert terminal.run("release", "node-0", "--yes").code == 0
+    assert (phase(s), marked(s)) == (Phase.RELEASED, NO_MARKS)
