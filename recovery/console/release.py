@@ -9,7 +9,7 @@ from recovery.console.api import UserApi, connect_to_change
 from recovery.console.output import ask, for_programs, say, show
 from recovery.console.recoveries import read_gate, retry_on_conflict
 from recovery.console.stored import check_unmarked
-from recovery.console.wanted_back import ask_an_agent, describe_standing, stands
+from recovery.console.wanted_back import ask_an_agent, check_as_seen, describe_standing, stands
 from recovery.decide import budget
 from recovery.decide.budget import places
 from recovery.decide.endings import close
@@ -59,39 +59,56 @@ def release(node: str, reason: str, assume_yes: bool, target: Target, output: st
     why = f"released by {owner}" + (f": {reason}" if reason else "")
     if not found.closed and stands(found.record, found.node):
         ask_an_agent(api, found.record, owner, reason)
-    marks = end(api, found, why)
-    sentence = f"{_outcome(found, marks)}: {why}."
+    ended = end(api, found, why, as_seen=True)
+    sentence = f"{_outcome(node, ended)}: {why}."
     if for_programs(output):
-        body = {"node": node, "released": True, "marksTakenOff": marks, "sentence": sentence}
+        body = {"node": node, "released": True, "marksTakenOff": ended.marks, "sentence": sentence}
         show({"cluster": api.as_json(), **body}, output)
     else:
         say(sentence)
 
 
-def end(api: UserApi, found: Found, why: str) -> bool:
-    """Close the record, take our marks off, free the place. Returns whether the Node had marks of ours.
+@dataclass
+class Ended:
+    """Whether the Node had marks of ours, and the Node as it was left; None where it is gone."""
 
-    Where something stands at the provider, an agent has been asked, and has closed the record.
+    marks: bool
+    node: NodeView | None
+
+
+def end(api: UserApi, found: Found, why: str, *, as_seen: bool = False) -> Ended:
+    """Close the record, take our marks off, free the place.
+
+    Where something stands at the provider, an agent has been asked, and has closed the record. ``as_seen``:
+    only what a person has seen of it: ``CannotRelease`` where it has ended by itself, or has other faults.
     """
     node, answered = found.record.node, stands(found.record, found.node)
     if not found.closed and not answered:
-        retry_on_conflict(lambda: _close(api, node, why))
+        retry_on_conflict(lambda: _close(api, found, why, as_seen))
     had_marks = found.node is not None and marked(found.node)
-    marks = retry_on_conflict(lambda: _unmark(api, node)) or had_marks  # the agent may have been quicker
-    retry_on_conflict(lambda: _free(api, node))
+    try:
+        ended = retry_on_conflict(lambda: _unmark(api, node, as_seen))
+        retry_on_conflict(lambda: _free(api, node))
+    except ApiError as error:
+        raise _half_done(node, error) from None
     if not answered:  # else the agent has told it
         _post_event(api, found, why)
-    return marks
+    return Ended(ended.marks or had_marks, ended.node)  # the agent may have been quicker
 
 
-def _outcome(found: Found, marks: bool) -> str:
-    node = found.node
+def _half_done(node: str, error: ApiError) -> ApiError:
+    left = f"the record of {node} is closed. Its marks, or its place in the budget, may be left"
+    return ApiError(f"{error}; {left}: run the command again", error.status)
+
+
+def _outcome(name: str, ended: Ended) -> str:
+    node = ended.node
     if node is None:
-        return f"{found.record.node} is released; its Node is not there"
-    off = ", our marks are off" if marks else ""
+        return f"{name} is released; its Node is not there"
+    off = ", our marks are off" if ended.marks else ""
     if node.unschedulable and node.annotations.get(CORDONED_BY) != OWNER_OF_MARKS:
-        return f"{node.name} is released{off}; somebody else's cordon stays (kubectl uncordon {node.name})"
-    return f"{node.name} is back in service{off}"
+        return f"{name} is released{off}; somebody else's cordon stays (kubectl uncordon {name})"
+    return f"{name} is back in service{off}"
 
 
 def read(api: UserApi, node: str) -> Found:
@@ -165,10 +182,13 @@ def describe(found: Found, api: UserApi) -> str:
     )
 
 
-def _close(api: UserApi, node: str, why: str) -> None:
+def _close(api: UserApi, found: Found, why: str, as_seen: bool) -> None:
     """Close the record. This write decides: an agent that is in the middle of a cycle gets a conflict."""
+    node = found.record.node
     was = api.get_record(node)
     record = records.decode(was)
+    if as_seen:
+        check_as_seen(found.record, record)
     check(Found(record, None, frozenset({record.uid})))
     if stands(record, _node(api, node)):
         raise CannotRelease(f"nothing was changed: {node} is {record.phase.value} by now: {record.sentence}")
@@ -176,17 +196,27 @@ def _close(api: UserApi, node: str, why: str) -> None:
         api.replace_record(records.encode(close(record, api.time.now(), Event.RELEASED, why), was))
 
 
-def _unmark(api: UserApi, node: str) -> bool:
-    """Take our cordon and taints off the Node, then off the record. True if there were any on the Node."""
+def _unmark(api: UserApi, node: str, as_seen: bool) -> Ended:
+    """Take our cordon and taints off the Node, then off the record. ``as_seen``: not those of a recovery that
+    has begun since. The Node is read before its record, so what is on it belongs to no later one."""
     view = _node(api, node)
-    patch = unmark_patch(view) if view is not None else None
-    if patch is not None:
-        check_unmarked(api.patch_node(node, patch))
     was = api.get_record(node)
     record = records.decode(was)
+    if as_seen and record.phase.sick:
+        raise CannotRelease(
+            f"the record of {node} was closed, and is {record.phase.value} again by now: {record.sentence}. "
+            "What is on the Node is left as it is"
+        )
+    patch = unmark_patch(view) if view is not None else None
+    if patch is not None:
+        try:
+            view = api.patch_node(node, patch)
+            check_unmarked(view)
+        except NotFound:
+            view = None
     if record.marks and not record.phase.open:
         api.replace_record(records.encode(replace(record, marks=Marks()), was))
-    return patch is not None
+    return Ended(patch is not None, view)
 
 
 def _free(api: UserApi, node: str) -> None:
