@@ -20,7 +20,7 @@ from recovery.console.release import end
 from recovery.console.stored import check_unmarked
 from recovery.console.wanted_back import ask_agents, stands
 from recovery.decide.marks import unmark_patch
-from recovery.errors import ApiError, CannotRelease, Dropped, NotFound
+from recovery.errors import ApiError, CannotRelease, Dropped, NodeRecoveryError, NotFound
 from recovery.kube.kubeconfig import Target
 from recovery.model import NodeView
 from recovery.units import span
@@ -63,7 +63,12 @@ def uninstall(assume_yes: bool, dry: bool, target: Target, output: str) -> int:
     else:
         if (seen.installed or seen.items) and not assume_yes:
             ask(f"{api.elsewhere}{_question(api, seen)}")
-        _carry_out(api, seen, result)
+        try:
+            _carry_out(api, seen, result)
+        except (NodeRecoveryError, KeyboardInterrupt):
+            for line in _so_far(result):
+                say(line, err=True)
+            raise
     _print(api, result, output)
     return 1 if result.left else 0
 
@@ -144,11 +149,16 @@ def _print(api: UserApi, result: Result, output: str) -> None:
         say(line)
 
 
-def _lines(result: Result) -> Iterator[str]:
+def _so_far(result: Result) -> Iterator[str]:
+    """What was done, also where it could not be ended: a pause that nobody knows of holds all recoveries."""
     if result.pause:
         yield result.pause
     for node, what in sorted(result.done.items()):
         yield f"{'would be cleared' if result.dry else 'cleared'}  {node}: {what}"
+
+
+def _lines(result: Result) -> Iterator[str]:
+    yield from _so_far(result)
     for node, why in sorted(result.left.items()):
         yield f"left  {node}: {why}"
     yield from (f"note  {note}" for note in result.notes)

@@ -435,3 +435,21 @@ def test_the_record_says_who_ended_it_and_why(sit: Sit) -> None:
     s = handed_over()
     gone(sit(s).run("uninstall", "--yes"))
     assert the_record(s).sentence == "ended by ada@laptop: node-recovery is being uninstalled"
+
+
+def test_one_that_breaks_off_says_that_all_recoveries_are_paused(sit: Sit) -> None:
+    s = handed_over()
+    terminal = sit(s)
+    paused = False
+
+    def after_the_pause(asked: Asked) -> bool:
+        nonlocal paused
+        paused |= (asked.method, asked.user_agent) == ("PUT", "ada")
+        return paused and (asked.method, asked.user_agent) == ("GET", "ada")
+
+    s.api.fail_next(after_the_pause, refused(403, "Forbidden", "ada may not"))
+    said = terminal.run("uninstall", "--yes")
+    assert (said.code, said.out, s.gate().pause is not None) == (1, "", True)
+    first, second, *_ = said.err.splitlines()
+    assert first.startswith("Paused until ")
+    assert "403 ada may not" in second
