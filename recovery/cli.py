@@ -299,9 +299,9 @@ def _account(_: click.Context, __: click.Parameter, value: str) -> str:
 def status(every: bool, target: Target, output: str) -> None:
     """What is being recovered, what waits, and what holds all of it.
 
-    A line for each open record, each node in a person's hands, and, where recovery is off, each fault that is
-    there now with what would be done about it. Then who has a slot of the budget, who
-    waits for one, the pause, and the last count of sick nodes, which the brake uses.
+    A line for each open record, each node in a person's hands, each whose open record somebody deleted, and,
+    where recovery is off, each fault that is there now with what would be done about it. Then who has a slot
+    of the budget, who waits for one, the pause, and the last count of sick nodes, which the brake uses.
     """
     from recovery.console.status import status as show
 

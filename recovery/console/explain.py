@@ -18,7 +18,14 @@ from recovery.console.node_facts import Facts, gather
 from recovery.console.output import ago, for_programs, phase, say, show, styled
 from recovery.console.recoveries import gate_as_json
 from recovery.console.report import story
-from recovery.console.status import fault_of_record, gate_lines, record_as_json, sentence_of, stated
+from recovery.console.status import (
+    fault_of_record,
+    gate_lines,
+    record_as_json,
+    sentence_of,
+    stated,
+    unanswered,
+)
 from recovery.decide.decision import Verb
 from recovery.kube.kubeconfig import Target
 from recovery.model import EXCLUDE, NodeView, Phase, Record, Taint
@@ -39,15 +46,14 @@ HINTS = {
     "handedOver": "node-recovery release NODE returns it to service; a new machine ends this, too",
     "lost": "node-recovery release NODE returns it to service",
     "budget": "a place is free when one of those that are out is proved, handed over or released",
+    "budget of 0": "the policy lets none start: a budget in it is 0",
     "brake": "it starts by itself when fewer nodes are sick, or when the policy allows more",
     "claimed": "the other remediator must remove its mark",
     "abandoned": "ENABLE_RECOVERY=true continues it; node-recovery release NODE closes it",
+    "abandoned in flight": "ENABLE_RECOVERY=true continues it",
     "vanished": "restart the agent to start a new recovery",
     "vanished in fleet mode": "kubectl rollout restart the controller's Deployment to start a new recovery",
 }
-
-LEFT_ALONE, ONLY_TOLD = ("would-hold", "no-node"), "tell "
-"""Keys of what is decided with recovery off where nothing would be done with it on, either."""
 
 
 def explain(node: str, target: Target, output: str) -> None:
@@ -72,7 +78,7 @@ def sentence(f: Facts) -> str:
     unsaid = f"its agent cannot be asked ({f.no_answer})"
     if f.record_problem:
         return f"the record cannot be read, and is not touched: {f.record_problem}; {unsaid}"
-    if f.record is not None and f.record.phase.sick:
+    if f.record is not None and (f.record.phase.sick or _lost(f)):
         return f"{_since(f.record)}: {sentence_of(f.record, f.now)}; {unsaid}"
     closed = f"{_since(f.record)}: {f.record.sentence}" if f.record else ""
     if f.seen:
@@ -84,6 +90,12 @@ def sentence(f: Facts) -> str:
     if problem := _condition(f.node):
         return f"{problem}, and nothing is recorded of it{last}; {unsaid}"
     return f"nothing is going on: no open record, and its Node shows no fault{last}; {unsaid}"
+
+
+def _lost(f: Facts) -> bool:
+    """Whether the record was deleted while it was open, and the machine has not booted since."""
+    r = f.record
+    return r is not None and r.phase is Phase.LOST and (f.node is None or f.node.boot_id == r.boot_id)
 
 
 def _how_old(f: Facts) -> str:
@@ -153,17 +165,31 @@ def _hint(f: Facts, decision: dict[str, Any]) -> str:
     if f.agent is None or overtaken(f):
         handed = f.record is not None and f.record.phase is Phase.HANDED_OVER
         return HINTS["handedOver"] if handed else ""
-    on = (f.agent.get("agent") or {}).get("recovery", True)
-    if not on and decision.get("verb") == "leave":
-        return ""
-    if not on and "(a drill)" in str(decision.get("reason", "")):
-        return HINTS["drill"]
     key = str(decision.get("key", ""))
+    if not (f.agent.get("agent") or {}).get("recovery", True):
+        return _hint_while_off(f, decision, key)
     if key == "vanished" and (f.agent.get("agent") or {}).get("mode") == Mode.FLEET:
         key = "vanished in fleet mode"
-    if key in LEFT_ALONE or key.startswith(ONLY_TOLD):
-        return ""
-    return HINTS.get(key if on or key in ("abandoned", "handedOver") else "off", "")
+    if key == "budget" and "0 of 0 may be out" in str(decision.get("reason", "")):
+        key = "budget of 0"
+    return HINTS.get(key, "")
+
+
+def _hint_while_off(f: Facts, decision: dict[str, Any], key: str) -> str:
+    """The switch is named where it would change something: not for what nothing would be done about."""
+    if (
+        key == "abandoned"
+        and f.record is not None
+        and f.record.phase is Phase.RECOVERING
+        and f.record.in_flight
+    ):
+        return HINTS["abandoned in flight"]
+    if key in ("abandoned", "handedOver"):
+        return HINTS[key]
+    if "(a drill)" in str(decision.get("reason", "")):
+        return HINTS["drill"]
+    waits = decision.get("verb") == Verb.WAIT and key != "no-node"
+    return HINTS["off"] if key.startswith("would ") or waits else ""
 
 
 def _moment(text: Any) -> datetime | None:
@@ -199,7 +225,7 @@ def _lines(f: Facts) -> Iterator[str]:
     yield from _agent_lines(f)
     yield from _record_lines(f)
     yield from _node_lines(f)
-    yield from gate_lines(f.gate, f.gate_problem, f.now)
+    yield from gate_lines(f.gate, f.gate_problem, f.now, [f.record] if f.record else [])
 
 
 def _agent_lines(f: Facts) -> Iterator[str]:
@@ -276,6 +302,8 @@ def _record_lines(f: Facts) -> Iterator[str]:
     shown = {(x.get("type"), x.get("reason")) for x in (f.agent or {}).get("faults") or []}
     for fault in (x for x in r.faults if (x.type, x.reason) not in shown):
         yield f"           for {fault_of_record(fault)}"
+    if asked := unanswered(r, f.now):
+        yield f"           {styled(asked, fg='yellow')}"
     for line in r.history[-HISTORY:]:
         yield f"           {line.at:%Y-%m-%d %H:%M:%SZ}  {line.event}: {line.sentence}"
     if len(r.history) > HISTORY:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -14,13 +14,15 @@ from recovery.decide.budget import noted_scopes
 from recovery.decide.sightings import Sighting
 from recovery.decide.tried import clause
 from recovery.kube.kubeconfig import Target
-from recovery.model import Fault, Gate, Record, Slot
+from recovery.model import Fault, Gate, Phase, Record, Slot
 from recovery.units import hour, moment
 
 HEAD = ("NODE", "PHASE", "RULE", "STEP", "TRY", "SINCE")
 WIDE_HEAD = ("MACHINE", "GROUP", "REPLACEMENT")
 WHY = ("WHY",)
 OBSERVED = "observed"
+ALONE = "nothing starts on it until it boots, is replaced or is released"
+"""Of a lost record."""
 
 
 def status(every: bool, target: Target, output: str) -> None:
@@ -30,7 +32,7 @@ def status(every: bool, target: Target, output: str) -> None:
     found, problem = read_report(api)
     seen = [x for x in (found.sightings if found else ()) if x.ended is None]
     now = api.time.now()
-    chosen = [r for r in recoveries.records if every or r.phase.sick]
+    chosen = [r for r in recoveries.records if every or r.phase.sick or r.phase is Phase.LOST]
     if for_programs(output):
         observed = [sighting_as_json(x, now) for x in seen]
         show({**_as_json(recoveries, chosen), "observed": observed, "reportProblem": problem or None}, output)
@@ -75,6 +77,9 @@ def record_as_json(r: Record) -> dict[str, Any]:
         ],
         "replacement": r.replacement,
         "sentence": r.sentence,
+        "release": {"by": r.release.by, "at": moment(r.release.at), "reason": r.release.reason}
+        if r.release
+        else None,
         "history": [
             {"at": moment(x.at), "attempt": x.attempt, "event": x.event, "sentence": x.sentence}
             for x in r.history
@@ -110,7 +115,7 @@ def _lines(
         what = "record is" if closed == 1 else "records are"
         yield f"({closed} closed {what} left out; --all shows them.)"
     yield ""
-    yield from gate_lines(recoveries.gate, recoveries.gate_problem, now)
+    yield from gate_lines(recoveries.gate, recoveries.gate_problem, now, chosen)
 
 
 def _columns(r: Record, now: datetime) -> tuple[str, ...]:
@@ -148,17 +153,33 @@ def stated(source: str | None, device: str | None, evidence: str | None) -> str:
 def sentence_of(r: Record, now: datetime) -> str:
     """The record's sentence, with what holds its step or has held it."""
     held = clause(r, now) if r.phase.open else ""
-    return f"{r.sentence}; {held}" if held else r.sentence
+    left = ALONE if r.phase is Phase.LOST else ""
+    return "; ".join(filter(None, (r.sentence, held, left, unanswered(r, now))))
+
+
+def unanswered(r: Record, now: datetime) -> str:
+    """A release that an agent has to answer, and has not yet."""
+    if r.release is None:
+        return ""
+    reason = f": {r.release.reason}" if r.release.reason else ""
+    asked = f"{r.release.by} asked for its release {ago(r.release.at, now)}{reason}"
+    return f"{asked}; no agent has answered yet"
 
 
 def _step(r: Record) -> str:
     return str(r.step) if r.step and r.phase.open else ""
 
 
-def gate_lines(gate: Gate | None, problem: str, now: datetime) -> Iterator[str]:
-    """The gate, a line for each thing that can hold a recovery."""
+def gate_lines(
+    gate: Gate | None, problem: str, now: datetime, records: Iterable[Record] = ()
+) -> Iterator[str]:
+    """The gate, a line for each thing that can hold a recovery. ``records``: those that are known, for where
+    it is gone."""
     if problem:
         yield styled("Gate:    ", bold=True) + f"cannot be read, and nothing starts anywhere: {problem}"
+        return
+    if gate is None and any(r.phase is Phase.RECOVERING for r in records):
+        yield "Gate:    gone: agents make it again from the records. A pause or approval on it is gone, too."
         return
     if gate is None:
         yield "Gate:    not there yet: no agent has needed it. Nothing is paused."

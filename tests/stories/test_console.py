@@ -16,6 +16,7 @@ from recovery.store.gate import read_approvals
 from tests.builders.faults import DMA
 from tests.builders.policies import policy_file
 from tests.stories.console import Said, Terminal, pod_of
+from tests.stories.scenery import pass_time
 from tests.stories.scenes import (
     ALL_MARKS,
     GATES,
@@ -134,6 +135,31 @@ def test_a_record_that_cannot_be_read_is_listed_with_the_reason(sit: Sit) -> Non
     assert "was written in version 99 of the record" in out
 
 
+def test_a_node_whose_record_was_deleted_is_listed_until_it_is_released(sit: Sit) -> None:
+    s = at("draining")
+    terminal = sit(s)
+    assert s.store.request("DELETE", f"{RECORDS}/node-0").ok
+    s.run(120)
+    said = (
+        "lost: somebody deleted the record of a recovery that was open; nothing starts on it until it boots"
+    )
+    assert said in ok(terminal.run("status"))
+    terminal.reach.deaf.add("node-0")
+    assert f": {said}" in ok(terminal.run("explain", "node-0")).splitlines()[0]
+    pass_time(s, 600, step=5, until=lambda: no_place(s))
+    ok(terminal.run("release", "node-0", "--yes"))
+    assert "lost" not in ok(terminal.run("status"))
+
+
+@pytest.mark.parametrize("command", [("status",), ("explain", "node-0")])
+def test_a_gate_that_was_deleted_is_not_one_that_nobody_has_needed(
+    command: tuple[str, ...], sit: Sit
+) -> None:
+    s = at("draining")
+    assert s.store.request("DELETE", f"{GATES}/fleet").ok
+    assert "Gate:    gone: agents make it again" in ok(sit(s).run(*command))
+
+
 def test_a_gate_that_cannot_be_read_is_said_to_stop_everything(sit: Sit) -> None:
     s = at("draining")
     terminal = sit(s)
@@ -183,9 +209,7 @@ def test_explain_says_the_agents_own_sentence_and_the_facts_under_it(sit: Sit) -
     out = ok(sit(s).run("explain", "node-0"))
     first, second = out.splitlines()[:2]
     assert first == (f"node-0: {DMA}: waiting: the budget of the fleet is used up: 0 of 0 may be out (none)")
-    assert second == (
-        "  Next: a place is free when one of those that are out is proved, handed over or released."
-    )
+    assert second == "  Next: the policy lets none start: a budget in it is 0."
     assert "Agent:   default/npd-node-0, version 1.2.3, recovery on, policy built-in" in out
     assert f"NeuronHealth {DMA} for " in out
     assert "(latched)" in out
@@ -544,6 +568,54 @@ def vanished() -> Stage:
     s.store.request("DELETE", f"{RECORDS}/node-0")
     s.run(70)
     return s
+
+
+def off(point: str, **labels: str) -> Callable[[], Stage]:
+    def brought() -> Stage:
+        s = at(point)
+        label(s, "node-0", **labels)
+        new_process(s, "node-0", on=False)
+        s.run(70)
+        return s
+
+    return brought
+
+
+def seen_while_off(rules: bytes | None = None, **labels: str) -> Callable[[], Stage]:
+    def brought() -> Stage:
+        s = cast(rules or policy_file(), on=False)
+        label(s, "node-0", **labels)
+        s.fault("node-0")
+        s.run(10)
+        return s
+
+    return brought
+
+
+def of_another_version_while_off() -> Stage:
+    s = handed_over()
+    of_another_version(s, f"{RECORDS}/node-0")
+    new_process(s, "node-0", on=False)
+    s.run(70)
+    return s
+
+
+SWITCH = "ENABLE_RECOVERY=true"
+WHILE_OFF: dict[str, tuple[Callable[[], Stage], str]] = {
+    "nothing yet": (seen_while_off(policy_file(after="1h")), f"set {SWITCH} to let it act; it is decided"),
+    "an exclusion": (seen_while_off(**{"noderecovery.dev/exclude": "true"}), "it is decided again at "),
+    "no rule": (seen_while_off(policy_file(match="type: Other")), "it is decided again at "),
+    "an unreadable record": (of_another_version_while_off, "it is decided again at "),
+    "a drain": (off("draining"), f"{SWITCH} continues it; node-recovery release node-0 closes it; "),
+    "a call": (off("after the call"), f"{SWITCH} continues it; it is decided again at "),
+}
+
+
+@pytest.mark.parametrize(("scene", "hint"), WHILE_OFF.values(), ids=WHILE_OFF)
+def test_explain_names_the_switch_only_where_it_would_change_something(
+    scene: Callable[[], Stage], hint: str, sit: Sit
+) -> None:
+    assert f"  Next: {hint}" in ok(sit(scene()).run("explain", "node-0"))
 
 
 HINTS: dict[str, tuple[Callable[[], Stage], str]] = {

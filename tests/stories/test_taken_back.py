@@ -118,6 +118,11 @@ def test_an_agent_that_is_off_takes_nothing_back_and_the_node_stays_as_it_is(sit
     said = sit(s).run("release", "node-0", "--yes")
     assert (said.code, phase(s), marked(s)) == (1, Phase.HANDED_OVER, ALL_MARKS)
     assert "running with ENABLE_RECOVERY=true?" in said.err
+    for command in (("status",), ("explain", "node-0")):
+        told = sit(s).run(*command).out
+        assert "ada@laptop asked for its release 3 min ago; no agent has answered yet" in told
+    (record,) = sit(s).run("status", "-o", "json").json["records"]
+    assert record["release"]["by"] == "ada@laptop"
     assert s.provider.taken_back == []
 
 
