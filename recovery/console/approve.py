@@ -41,13 +41,20 @@ def _approve(api: UserApi, reason: str, length: timedelta) -> str:
     obj = _gate(api)
     now, by = api.time.now(), api.caller()[:LONGEST_WORDS]
     mine = Approval(reason, by, (now + length).replace(microsecond=0))
-    others = [a for a in read_approvals(obj.get("spec")) if a.reason != reason and a.until > now]
+    in_force = [a for a in read_approvals(obj.get("spec")) if a.until > now]
+    others = [a for a in in_force if a.reason != reason]
     changed = copy.deepcopy(obj)
     approved = [_row(a) for a in (*others[-MOST:], mine)]
     changed["spec"] = {**(changed.get("spec") or {}), "approved": approved}
     api.replace_gate(changed)
-    end = f"{mine.until:%Y-%m-%d %H:%M:%SZ}"
-    return f"{by} approved {reason} until {end}: its recoveries may start, within budget and brake."
+    before = next((a for a in in_force if a.reason == reason), None)
+    instead = f" It replaces that of {before.by}, until {_end(before)}." if before else ""
+    what = f"{by} approved {reason} until {_end(mine)}"
+    return f"{what}: its recoveries may start, within budget and brake.{instead}"
+
+
+def _end(a: Approval) -> str:
+    return f"{a.until:%Y-%m-%d %H:%M:%SZ}"
 
 
 def _unheard_of(api: UserApi, reason: str) -> str:

@@ -748,6 +748,16 @@ def test_a_long_fault_is_approved_by_its_whole_name_or_by_that_on_its_record(sit
     )
 
 
+def test_an_approval_that_takes_the_place_of_another_says_so(sit: Sit) -> None:
+    s = cast()
+    s.fault("node-0")
+    s.run(60)  # there is a gate
+    terminal = sit(s)
+    assert "It replaces" not in ok(terminal.run("approve", DMA, "--for", "24h"))
+    out = ok(terminal.run("approve", DMA))
+    assert " It replaces that of ada@laptop, until 2026-11-22 03:01:03Z." in out
+
+
 def test_resume_ends_it_earlier(sit: Sit) -> None:
     s = cast()
     terminal = sit(s)
