@@ -8,7 +8,7 @@ import secrets
 import sys
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -49,7 +49,14 @@ def say(line: str, *, err: bool = False) -> None:
     rest of the line.
     """
     shown = (ESCAPE + part if i % 2 else visible(part) for i, part in enumerate(_STYLE.split(line)))
-    click.echo("".join(shown), err=err)
+    encoding = _encoding(sys.stderr if err else sys.stdout)
+    click.echo("".join(shown).encode(encoding, "backslashreplace").decode(encoding), err=err)
+
+
+def _encoding(stream: TextIO | None) -> str:
+    """In which encoding it is printed. Not every terminal, nor every file on Windows, takes each character
+    that others may have written to the cluster."""
+    return getattr(stream, "encoding", None) or "utf-8"
 
 
 def for_programs(output: str) -> bool:
@@ -78,7 +85,8 @@ def at_terminal() -> bool:
 def as_json(value: Any) -> str:
     """``value`` as indented JSON. What cannot be printed is escaped, as JSON does with the rest."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+    unprinted = _unprinted(text)
+    return "".join(json.dumps(c)[1:-1] if c in unprinted else c for c in text) if unprinted else text
 
 
 def as_yaml(value: Any) -> str:
@@ -91,7 +99,13 @@ def as_yaml(value: Any) -> str:
         return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=unicode, width=10**6)).rstrip("\n")
 
     text = dumped(True)
-    return text if all(c.isprintable() or c == "\n" for c in text) else dumped(False)
+    return dumped(False) if _unprinted(text) else text
+
+
+def _unprinted(text: str) -> set[str]:
+    """The characters in ``text`` that cannot be printed as they are."""
+    encoding = _encoding(sys.stdout)
+    return {c for c in set(text) - {"\n"} if not (c.isprintable() and c.encode(encoding, "ignore"))}
 
 
 def age(since: datetime, now: datetime) -> str:

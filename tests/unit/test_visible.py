@@ -8,6 +8,8 @@ import sys
 from datetime import UTC, datetime
 
 import pytest
+import yaml
+from click.testing import CliRunner
 
 from recovery.agent.program import Lines
 from recovery.console import output
@@ -79,6 +81,18 @@ def test_json_for_programs_has_nothing_that_a_terminal_obeys() -> None:
     assert json.loads(text) == hostile
     assert "ü" in text
     assert all(c.isprintable() or c == "\n" for c in text)
+
+
+def test_what_a_terminal_has_no_characters_for_is_escaped_and_ends_no_command() -> None:
+    """A pipe on Windows, say; others wrote it to the cluster in theirs."""
+    text = "Störung, 故障 💥"
+    with CliRunner(charset="latin-1").isolation() as (out, _, _):
+        output.say(text)
+        output.show([text], output.JSON)
+        output.show([text], output.YAML)
+    said, *shown = out.getvalue().decode("latin-1").splitlines()
+    assert said == "Störung, \\u6545\\u969c \\U0001f4a5"
+    assert json.loads("".join(shown[:-1])) == yaml.safe_load(shown[-1]) == [text]
 
 
 def logged(message: str, problem: Exception | None = None) -> str:
