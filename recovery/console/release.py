@@ -153,7 +153,8 @@ def check(found: Found) -> None:
     if r.phase is Phase.RECOVERING and r.intent is not None and r.in_flight:
         raise CannotRelease(
             f"nothing was changed: {r.intent.action} of {r.intent.machine} has been asked for, and a release "
-            f"does not call it back. It ends proved, or in a person's hands at its deadline ({r.sentence})"
+            "does not call it back. An agent with ENABLE_RECOVERY=true ends it, proved or in a person's "
+            f"hands, at its deadline ({r.sentence})"
         )
 
 

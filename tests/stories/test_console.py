@@ -891,7 +891,8 @@ def test_a_replacement_that_was_asked_for_cannot_be_released(sit: Sit) -> None:
     said = sit(s).run("release", "node-0", "--yes")
     assert (said.code, said.out) == (1, "")
     assert said.err.startswith(
-        "nothing was changed: replace of m-0 has been asked for, and a release does not call it back."
+        "nothing was changed: replace of m-0 has been asked for, and a release does not call it back. "
+        "An agent with ENABLE_RECOVERY=true ends it, proved or in a person's hands, at its deadline ("
     )
     assert (phase(s), marked(s)) == (Phase.RECOVERING, ALL_MARKS)
 
