@@ -17,7 +17,7 @@ from recovery.console.api import connect
 from recovery.console.node_facts import Facts, gather
 from recovery.console.output import ago, for_programs, phase, say, show, styled
 from recovery.console.recoveries import gate_as_json
-from recovery.console.report import story
+from recovery.console.report import silent, story
 from recovery.console.status import (
     fault_of_record,
     gate_lines,
@@ -83,7 +83,8 @@ def sentence(f: Facts) -> str:
     closed = f"{_since(f.record)}: {f.record.sentence}" if f.record else ""
     if f.seen:
         would = "; ".join(f"{x.reason}: {story(x, f.now)}" for x in f.seen)
-        return f"{would}; recovery is off, says the report; {unsaid}"
+        was = "was off then" if all(silent(x, f.now) for x in f.seen) else "is off"
+        return f"{would}; recovery {was}, says the report; {unsaid}"
     if f.node is None:
         return closed or f"the Node is not there; {unsaid}"
     last = f"; last {closed}" if closed else ""

@@ -66,7 +66,7 @@ def _within(found: Report | None, start: datetime, now: datetime) -> list[Sighti
 
 def _last_there(x: Sighting, now: datetime) -> datetime:
     """When it was there last. That a fault goes on is written once an hour."""
-    return x.ended or (x.seen if _silent(x, now) else now)
+    return x.ended or (x.seen if silent(x, now) else now)
 
 
 # ---------------------------------------------------------------- for people
@@ -118,7 +118,7 @@ def _summary(chosen: Sequence[Sighting], now: datetime) -> Iterator[str]:
     if early:
         whose = "its rule still tolerated it" if len(early) == 1 else "their rules still tolerated them"
         yield f"{len(early)} became well while {whose}."
-    if open_now := sum(x.ended is None for x in chosen if not _silent(x, now)):
+    if open_now := sum(x.ended is None for x in chosen if not silent(x, now)):
         yield f"{open_now} {'is' if open_now == 1 else 'are'} there now."
 
 
@@ -131,7 +131,7 @@ def _head(wide: bool) -> tuple[str, ...]:
 
 
 def _row(x: Sighting, now: datetime, wide: bool) -> tuple[str, ...]:
-    lasted = span((x.ended or (x.seen if _silent(x, now) else now)) - x.since)
+    lasted = span((x.ended or (x.seen if silent(x, now) else now)) - x.since)
     more = (x.machine, x.source) if wide else ()
     return (
         x.node,
@@ -151,12 +151,13 @@ def story(x: Sighting, now: datetime) -> str:
     would = f"{what(x)} ({A_DRILL})" if drilled else what(x)
     if x.ended is not None:
         return f"{would}; gone: {x.how}"
-    if _silent(x, now):
+    if silent(x, now):
         return f"{would}; not seen since {x.seen:%Y-%m-%d %H:%M}Z: no agent looks at the node"
     return f"{would}; it is there now"
 
 
-def _silent(x: Sighting, now: datetime) -> bool:
+def silent(x: Sighting, now: datetime) -> bool:
+    """Whether it has not ended, and nobody looks at its node any more, who would see it end."""
     return x.ended is None and now - x.seen >= SILENT
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from recovery.console.api import connect
 from recovery.console.output import WIDE, age, ago, for_programs, phase, say, show, styled, table
 from recovery.console.recoveries import Recoveries, gate_as_json, queued, read_recoveries
-from recovery.console.report import read_report, sighting_as_json, story
+from recovery.console.report import read_report, sighting_as_json, silent, story
 from recovery.decide.budget import noted_scopes
 from recovery.decide.sightings import Sighting
 from recovery.decide.tried import clause
@@ -30,12 +30,12 @@ def status(every: bool, target: Target, output: str) -> None:
     api = connect(target)
     recoveries = read_recoveries(api)
     found, problem = read_report(api)
-    seen = [x for x in (found.sightings if found else ()) if x.ended is None]
     now = api.time.now()
+    seen = [x for x in (found.sightings if found else ()) if x.ended is None and not silent(x, now)]
     chosen = [r for r in recoveries.records if every or r.phase.sick or r.phase is Phase.LOST]
     if for_programs(output):
-        observed = [sighting_as_json(x, now) for x in seen]
-        show({**_as_json(recoveries, chosen), "observed": observed, "reportProblem": problem or None}, output)
+        there = [sighting_as_json(x, now) for x in seen]
+        show({**_as_json(recoveries, chosen), "observed": there, "reportProblem": problem or None}, output)
         return
     closed = len(recoveries.records) - len(chosen)
     for line in _lines(recoveries, chosen, seen, now, closed, output == WIDE):

@@ -469,7 +469,13 @@ def test_a_node_that_nobody_looks_at_any_more_is_not_said_to_be_sick_now(
     s.run(10)
     s.kill(s.actors["agent of node-0"])
     s.run(3 * HOUR, step=600)
-    assert "no agent looks at the node" in Terminal(s, monkeypatch).run("report").out
+    terminal = Terminal(s, monkeypatch)
+    assert "no agent looks at the node" in terminal.run("report").out
+    assert "recovery is off" not in terminal.run("status").out
+    assert terminal.run("status", "-o", "json").json["observed"] == []
+    assert "no agent looks at the node; recovery was off then, says the report" in (
+        terminal.run("explain", "node-0").out
+    )
 
 
 def test_what_would_have_begun_in_a_window_does_not_wait_for_the_next_one(
