@@ -36,7 +36,7 @@ def reboot_outcome(ask: Shared, machine: Machine, reference: Reference) -> Poll:
         return Gone(f"{machine} is {state or 'unknown to EC2'}: it will not boot again")
     if state in ("stopping", "stopped"):
         return Failed(f"{machine} is {state}: somebody has stopped it")
-    told = f"{machine} is {state}; a new boot ID on its Node shows that it has rebooted"
+    told = f"{machine} is {state}; only a new boot ID on its Node would show that it has rebooted"
     return Running(told) if reference.data.get(ACCEPTED) else Unseen(told)
 
 

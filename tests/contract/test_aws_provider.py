@@ -1436,7 +1436,7 @@ def test_an_instance_that_runs_is_no_sign_that_ec2_accepted_its_reboot(
 ) -> None:
     """So after a lost answer it stays unknown. What was accepted for sure is under way."""
     ready = provider.preflight(machine, Step.REBOOT).reference
-    told = f"{machine} is running; a new boot ID on its Node shows that it has rebooted"
+    told = f"{machine} is running; only a new boot ID on its Node would show that it has rebooted"
     world.proxy.reset("RebootInstances")
     with pytest.raises(Ambiguous):
         provider.start(machine, Step.REBOOT, "1", ready)
