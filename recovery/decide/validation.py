@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+from recovery.decide.brakes import MOST_SKEW
 from recovery.decide.decision import (
     POLLED,
     CreateJob,
@@ -61,9 +62,15 @@ def impossible(s: Situation, r: Record) -> str | None:
 
 
 def late(s: Situation, r: Record) -> bool:
+    """Whether the time for the Job is over. One that could be made only late, or again, has all of it: what
+    kept it from being made says nothing against the machine. (By a clock far ahead it would have more.)"""
     assert r.validate is not None
     assert r.validation is not None
-    return over(s, r, r.validation.since, r.validate.within)
+    since = r.validation.since
+    made = s.job.made if s.job is not None else None
+    if made is not None and made <= s.now + MOST_SKEW:
+        since = max(since, made)
+    return over(s, r, since, r.validate.within)
 
 
 def pending(s: Situation, r: Record) -> Decision | None:

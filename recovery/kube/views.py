@@ -122,7 +122,8 @@ def job_view(obj: Json) -> JobView:
         if c.get("status") == "True"
     }
     succeeded = True if "Complete" in ended else False if "Failed" in ended else None
-    return JobView(template.get("nodeName") or "", succeeded, ended.get("Failed", ""))
+    made = _moment((obj.get("metadata") or {}).get("creationTimestamp"))
+    return JobView(template.get("nodeName") or "", succeeded, ended.get("Failed", ""), made)
 
 
 def event_view(obj: Json) -> NodeEvent:

@@ -185,11 +185,13 @@ class FailedPod:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A Job. ``succeeded`` is None while it runs. ``why``: the reason that its status gives for a failure."""
+    """A Job. ``succeeded`` is None while it runs. ``why``: the reason that its status gives for a failure.
+    ``made``: when it was created, by the API server's clock; None where it does not say."""
 
     node: str
     succeeded: bool | None = None
     why: str = ""
+    made: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from recovery_testkit.kubefaults import lost_answer, refused
+from recovery_testkit.kubefaults import Asked, lost_answer, refused
+from recovery_testkit.kubestatus import Response
 from recovery_testkit.stage import Stage, npd_page
 
 from recovery.errors import Unreadable
@@ -224,6 +226,50 @@ def test_a_validation_that_nobody_could_make_or_see_says_nothing_against_the_mac
         assert (phase(s), calls(s)) == (Phase.HANDED_OVER, [("reboot", "m-0")])
         assert "no Job was made of CronJob gpu-burn" in the_record(s).sentence
     assert ("replace", "m-0") not in calls(s)
+
+
+def test_a_job_that_could_be_made_only_late_has_all_of_its_time() -> None:
+    """Somebody had forgotten its CronJob, and made it a minute before it was a person's."""
+    s = cast(rules(VALIDATE))
+    rebooted(s)
+    s.run(130 + 19 * 60, step=2)
+    cron_job(s)
+    s.run(19 * 60, step=2)
+    assert (phase(s), calls(s), len(jobs(s))) == (Phase.PROVING, [("reboot", "m-0")], 1)
+    job_ends(s, "Complete")
+    s.run(5)
+    assert phase(s) is Phase.RECOVERED
+
+
+def test_a_job_that_somebody_deleted_is_made_again_and_has_all_of_its_time() -> None:
+    s = cast(rules(VALIDATE))
+    cron_job(s)
+    rebooted(s)
+    s.run(130 + 19 * 60, step=2)
+    s.store.request("DELETE", f"{JOBS}/{jobs(s)[-1]['metadata']['name']}")
+    s.run(19 * 60, step=2)
+    assert (phase(s), calls(s), len(jobs(s))) == (Phase.PROVING, [("reboot", "m-0")], 1)
+    s.run(2 * 60, step=2)
+    assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
+
+
+def test_a_job_that_a_server_dates_hours_ahead_is_late_all_the_same() -> None:
+    s = cast(rules(VALIDATE))
+    cron_job(s)
+    rebooted(s)
+    moment = f"{s.clock.true_time() + timedelta(hours=2):%Y-%m-%dT%H:%M:%SZ}"
+
+    def dated(asked: Asked, go: Callable[[], Response]) -> Response:
+        made = go()
+        return Response(
+            made.status,
+            made.headers,
+            made.body | {"metadata": made.body["metadata"] | {"creationTimestamp": moment}},
+        )
+
+    s.api.fail_next(lambda a: a.method == "GET" and a.path.startswith(f"{JOBS}/node"), dated, times=10**6)
+    s.run(130 + 21 * 60, step=2)
+    assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
 
 
 def test_a_hiccup_of_the_page_while_the_job_runs_begins_probation_again_and_no_more() -> None:
