@@ -465,7 +465,9 @@ Days = Annotated[
     list[Day],
     BeforeValidator(_listed),
     at_least_one("at least one day"),
-    WithJsonSchema({"type": "array", "minItems": 1, "items": {"enum": [*DAYS]}}),
+    WithJsonSchema(
+        {"anyOf": [{"enum": [*DAYS]}, {"type": "array", "minItems": 1, "items": {"enum": [*DAYS]}}]}
+    ),
 ]
 Opens = Annotated[
     time, BeforeValidator(_time(TIME_PATTERN)), WithJsonSchema({"type": "string", "pattern": TIME_PATTERN})

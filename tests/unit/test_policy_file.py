@@ -1001,7 +1001,9 @@ def test_the_schema_takes_what_the_parser_takes() -> None:
     jsonschema.Draft202012Validator.check_schema(schema())
     validator = jsonschema.Draft202012Validator(schema())
     bodies = [body for body, _ in WARNINGS.values()]
-    for body in [ANY, rule("after: 1h30m\nremedy: [{do: drain, then: hold}]"), *bodies]:
+    one_day = f'limits: {{windows: [{{days: mon, from: "22:00", to: "24:00"}}]}}\n{ANY}'
+    for body in [ANY, one_day, rule("after: 1h30m\nremedy: [{do: drain, then: hold}]"), *bodies]:
+        parsed(body)
         assert list(validator.iter_errors(yaml.safe_load(HEAD + body))) == []
 
 
