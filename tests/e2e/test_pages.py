@@ -267,15 +267,16 @@ FAULT = {
     "bootID": "boot",
     "kind": "level",
 }
-TOLD = (
-    ("rung", "drained in 5.5 s; next: replace"),
-    ("intent", "about to ask aws to replace i-bcaca4f360efc0822"),
-    ("submitted", "replace of i-bcaca4f360efc0822 was accepted by aws"),
-)
 PROVED = (
     "proved: i-bcaca4f360efc0822 is gone and ip-10-0-1-58 (i-6f7bf8b3ec8633222) was healthy for 2 s, by its "
     "own detector's page"
 )
+TOLD = (
+    ("33", "evidence", "i-bcaca4f360efc0822 is gone from group neuron-workers; it has launched another one"),
+    ("36", "joined", "ip-10-0-1-58 (i-6f7bf8b3ec8633222) is Ready"),
+    ("38", "recovered", PROVED),
+)
+"""The lines that a closed record has room for: when, event, sentence."""
 OVER = "handed over to a person: 3 recoveries of it have not helped"
 OUT = ("ip-10-0-1-5", "broken", "never-joined.i-1")
 
@@ -291,8 +292,8 @@ def record(name: str, phase: str, sentence: str) -> Json:
         "phaseSince": f"{datetime.now(UTC) - timedelta(minutes=12):%Y-%m-%dT%H:%M:%SZ}",
         "sentence": sentence,
         "history": [
-            {"at": "2026-11-21T15:11:27Z", "attempt": 1, "event": event, "sentence": text}
-            for event, text in TOLD
+            {"at": f"2026-11-21T15:11:{at}Z", "attempt": 1, "event": event, "sentence": text}
+            for at, event, text in TOLD
         ],
     }
     labels = {"noderecovery.dev/phase": phase}
