@@ -53,13 +53,15 @@ class Talk:
 
     def _mine(self, paths: Sequence[str]) -> Any:
         """The system that is the machine. Another one may give no answer: beside the host, the BMCs of GPU
-        servers have the board with the GPUs, which may be what is broken."""
+        servers have the board with the GPUs, which may be what is broken. Without the machine it is looked
+        again where any of them may answer later: that one may be the machine."""
         begun, unread = self._clock.monotonic(), None
         for path in paths:
             try:
                 found = self._read(path)
             except (Retry, Refused) as error:
-                unread = unread or error
+                if unread is None or isinstance(error, Retry):
+                    unread = error
                 if self._clock.monotonic() - begun > self._limits.look:
                     break
                 continue

@@ -341,6 +341,16 @@ def test_where_a_system_gives_no_answer_none_is_said_to_be_the_machine(
         provider.preflight(machine, Step.REBOOT)
 
 
+def test_a_host_that_is_busy_is_asked_again_also_where_its_board_is_never_there(
+    world: RedfishWorld, provider: RedfishProvider, machine: Machine
+) -> None:
+    with_a_board(world, BOARD, PATH)
+    world.proxy.answer(f"GET {BOARD}", b"", status=404)
+    world.proxy.answer(SYSTEM, b"", status=503)
+    with pytest.raises(Retry, match="did not answer usably"):
+        provider.preflight(machine, Step.REBOOT)
+
+
 def test_an_address_with_a_path_is_asked_for_nothing_else(
     world: RedfishWorld, provider: RedfishProvider, machine: Machine
 ) -> None:
