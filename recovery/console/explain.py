@@ -171,7 +171,7 @@ def _hint(f: Facts, decision: dict[str, Any]) -> str:
         return _hint_while_off(f, decision, key)
     if key == "vanished" and (f.agent.get("agent") or {}).get("mode") == Mode.FLEET:
         key = "vanished in fleet mode"
-    if key == "budget" and "0 of 0 may be out" in str(decision.get("reason", "")):
+    if key == "budget" and " of 0 may be out" in str(decision.get("reason", "")):
         key = "budget of 0"
     return HINTS.get(key, "")
 

@@ -96,7 +96,7 @@ def _lines(
     wide: bool,
 ) -> Iterator[str]:
     more = len(WIDE_HEAD) if wide else 0
-    rows = [(*_columns(r, now), *_more_columns(r)[:more], sentence_of(r, now)) for r in chosen]
+    rows = [(*_columns(r, now), *_more_columns(r)[:more], _why(r, now)) for r in chosen]
     rows += [
         (node, styled("?", fg="red"), *[""] * (len(HEAD) - 2 + more), why)
         for node, why in recoveries.unreadable.items()
@@ -116,6 +116,12 @@ def _lines(
         yield f"({closed} closed {what} left out; --all shows them.)"
     yield ""
     yield from gate_lines(recoveries.gate, recoveries.gate_problem, now, chosen)
+
+
+def _why(r: Record, now: datetime) -> str:
+    """``sentence_of``. A lost record is not written when its machine boots, and Nodes are not read here."""
+    later = f": node-recovery explain {r.node} says whether it has" if r.phase is Phase.LOST else ""
+    return f"{sentence_of(r, now)}{later}"
 
 
 def _columns(r: Record, now: datetime) -> tuple[str, ...]:

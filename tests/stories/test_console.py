@@ -7,7 +7,7 @@ from collections.abc import Callable
 import click
 import pytest
 from recovery_testkit.kubernetes import lost_request, refused
-from recovery_testkit.stage import Stage, npd_page
+from recovery_testkit.stage import Stage, npd_page, read_policy
 
 from recovery.errors import Unreadable
 from recovery.model import Phase
@@ -143,7 +143,8 @@ def test_a_node_whose_record_was_deleted_is_listed_until_it_is_released(sit: Sit
     said = (
         "lost: somebody deleted the record of a recovery that was open; nothing starts on it until it boots"
     )
-    assert said in ok(terminal.run("status"))
+    by_now = ", is replaced or is released: node-recovery explain node-0 says whether it has\n"
+    assert f"{said}{by_now}" in ok(terminal.run("status"))
     terminal.reach.deaf.add("node-0")
     assert f": {said}" in ok(terminal.run("explain", "node-0")).splitlines()[0]
     pass_time(s, 600, step=5, until=lambda: no_place(s))
@@ -650,6 +651,17 @@ def test_where_nothing_waits_status_says_where_the_limit_of_the_brake_stands(sit
 @pytest.mark.parametrize(("scene", "hint"), HINTS.values(), ids=HINTS)
 def test_explain_says_what_would_change_it(scene: Callable[[], Stage], hint: str, sit: Sit) -> None:
     assert f"  Next: {hint}" in ok(sit(scene()).run("explain", "node-0"))
+
+
+def test_explain_promises_no_place_of_a_budget_that_was_made_0_while_a_node_is_out(sit: Sit) -> None:
+    s = at("draining")
+    s.policy = read_policy(policy_file(limits="cooldown: 0s, budget: 0"))
+    new_process(s, "node-1")
+    s.fault("node-1")
+    s.run(10)
+    first, second = ok(sit(s).run("explain", "node-1")).splitlines()[:2]
+    assert first.endswith("1 of 0 may be out (node-0)")
+    assert second.startswith("  Next: the policy lets none start: a budget in it is 0")
 
 
 def test_an_agent_of_another_node_is_not_believed(sit: Sit) -> None:
