@@ -54,11 +54,13 @@ class Item:
             return "marked by us, and without a record"
         r = self.found.record
         faults = ", ".join(dict.fromkeys(f.reason for f in r.faults))
-        return f"{r.phase.value}{f' for {faults}' if faults else ''}"
+        asked = ", and what may have been asked of its provider may still come" if self.found.out else ""
+        return f"{r.phase.value}{f' for {faults}' if faults else ''}{asked}"
 
     def _unrepaired(self) -> str:
         """A node that was out of service for a fault takes pods again. Somebody has to know."""
-        sick = self.found is None or self.found.record.phase in (Phase.RECOVERING, Phase.HANDED_OVER)
+        out = (Phase.RECOVERING, Phase.HANDED_OVER, Phase.LOST)
+        sick = self.found is None or self.found.record.phase in out
         if not (sick and self.marked):
             return ""
         return f". It takes pods again, and was not repaired: kubectl cordon {self.node} keeps it out"

@@ -209,7 +209,11 @@ def test_a_deleted_record_that_an_agent_wrote_down_as_lost_is_cleared_too(sit: S
     s = at("draining")
     delete(s, f"{RECORDS}/node-0")
     s.run(130)
-    gone(sit(s).run("uninstall", "--yes"))
+    terminal = sit(s)
+    lost = "cleared  node-0: lost, and what may have been asked of its provider may still come; our marks "
+    assert f"would be {lost}come off\n" in terminal.run("uninstall", "--dry-run").out
+    out = gone(terminal.run("uninstall", "--yes"))
+    assert f"{lost}are off. It takes pods again, and was not repaired: kubectl cordon node-0 " in out
     assert (marks_of_ours(s), no_place(s)) == ([], True)
 
 
