@@ -163,8 +163,9 @@ def check_not_out(found: Found) -> None:
     if found.out:
         raise CannotRelease(
             f"nothing was changed: the record of {found.record.node} was deleted while {found.out} was out, "
-            "and what was asked of its provider may still come. It can be released once an agent has found "
-            f"the machine as it was, or gone, and its slot is free: node-recovery explain {found.record.node}"
+            "and what was asked of its provider may still come. It can be released once an agent with "
+            "ENABLE_RECOVERY=true has found the machine as it was, or gone, and its slot is free: "
+            f"node-recovery explain {found.record.node}"
         )
 
 

@@ -226,6 +226,7 @@ def test_a_release_frees_no_slot_of_a_deleted_record_whose_replacement_may_still
     said = terminal.run("release", "node-0", "--yes")
     assert (said.code, said.out) == (1, "")
     assert said.err.startswith("nothing was changed: the record of node-0 was deleted while m-0 was out, ")
+    assert "released once an agent with ENABLE_RECOVERY=true has found the machine as it was" in said.err
     s.run(60)
     assert (phase(s), slots(s), calls(s)) == (Phase.LOST, ["node-0"], [("replace", "m-0")])
     s.provider.groups["g0"].unhealthy.clear()  # somebody takes the request back
