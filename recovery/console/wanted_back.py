@@ -16,7 +16,7 @@ from recovery.console.recoveries import retry_on_conflict
 from recovery.decide.diagnosis import name, told_apart
 from recovery.decide.history import HistoryEvent
 from recovery.decide.standing import standing, words
-from recovery.errors import ApiUnavailable, CannotRelease, NotFound
+from recovery.errors import ApiUnavailable, CannotRelease, NotFound, TooManyRequests
 from recovery.model import Fault, NodeView, Phase, Record, ReleaseRequest
 from recovery.quick import replace
 from recovery.store import record_codec as records
@@ -90,7 +90,7 @@ def ask_agents(
                 answered, refused[node] = True, str(error)
             except NotFound:
                 answered, refused[node] = True, f"{node} is not released: its record was deleted by now"
-            except ApiUnavailable:
+            except (ApiUnavailable, TooManyRequests):
                 answered = False  # the request stands: it is asked again
             if answered:
                 waiting.remove(node)

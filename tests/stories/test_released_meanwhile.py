@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from recovery_testkit.kubefaults import Asked, lost_request, refused
+from recovery_testkit.kubefaults import Asked, Effect, lost_request, refused
 from recovery_testkit.kubernetes import Response
 from recovery_testkit.stage import Stage
 
@@ -172,9 +172,10 @@ def waiting(s: Stage, monkeypatch: pytest.MonkeyPatch, first: Act) -> Said:
     return terminal.run("release", "node-0", "--yes")
 
 
-def test_one_lost_answer_ends_no_release(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fails", [lost_request, refused(429, "TooManyRequests", "please wait")])
+def test_one_lost_answer_ends_no_release(fails: Effect, monkeypatch: pytest.MonkeyPatch) -> None:
     s = never_came()
-    said = waiting(s, monkeypatch, lambda s: s.api.fail_next(lambda a: a.user_agent == "ada", lost_request))
+    said = waiting(s, monkeypatch, lambda s: s.api.fail_next(lambda a: a.user_agent == "ada", fails))
     assert (said.code, phase(s), marked(s)) == (0, Phase.RELEASED, NO_MARKS)
 
 
