@@ -183,6 +183,13 @@ def same_boot(s: Situation, r: Record) -> bool:
     return other_machine(s, r) is None and (s.node is None or s.node.boot_id == r.boot_id)
 
 
+def alone(s: Situation, r: Record) -> str | None:
+    """Why nothing starts on a node whose open record somebody deleted; None where that is over."""
+    if r.phase is not Phase.LOST or not same_boot(s, r):
+        return None
+    return f"{r.sentence}; nothing starts until the machine boots or is replaced"
+
+
 def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:
     """Handed over: repeat it until a person releases the node. Another machine ends it too.
 

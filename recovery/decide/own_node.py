@@ -38,13 +38,13 @@ from recovery.decide.endings import (
 from recovery.decide.given_back import wanted_back
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.idle import (
+    alone,
     begin,
     forget_cleared,
     in_a_persons_hands,
     known_since,
     out_of_date,
     records_on_gate,
-    same_boot,
     tidy_up,
 )
 from recovery.decide.ladder import recovering, slot_put_back
@@ -86,8 +86,8 @@ def closed(s: Situation, a: Assessment, r: Record) -> Decision:
     fault."""
     if answer := wanted_back(s, r) or tidy_up(s, r) or forget_cleared(s, r):
         return answer
-    if r.phase is Phase.LOST and same_boot(s, r):
-        return hold(f"{r.sentence}; nothing starts until the machine boots or is replaced", REPEAT, "lost")
+    if why := alone(s, r):
+        return hold(why, REPEAT, "lost")
     if r.phase is Phase.HANDED_OVER:
         return in_a_persons_hands(s, a, r)
     return out_of_date(s, a, r) or _begun(s, a)

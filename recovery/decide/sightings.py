@@ -17,6 +17,7 @@ from recovery.decide import brakes
 from recovery.decide.assessment import Assessment
 from recovery.decide.diagnosis import SIGNAL_UNKNOWN, Diagnosis, what_is_said, why_reported
 from recovery.decide.drill import is_drill
+from recovery.decide.idle import alone
 from recovery.decide.imagined import leading, waits_for
 from recovery.decide.situation import Situation
 from recovery.model import Fault, Kind, Reading, Step
@@ -153,7 +154,8 @@ def _would(s: Situation, a: Assessment, d: Diagnosis) -> tuple[Would, str]:
         return Would.REPORT, why_reported(d)
     if s.now < d.due:
         return Would.TOLERATE, ""
-    if reason := brakes.excluded(s) or brakes.foreign_claim(s):
+    lost = alone(s, s.record) if s.record is not None else None
+    if reason := brakes.excluded(s) or brakes.foreign_claim(s) or lost:
         return Would.LEAVE_ALONE, reason
     if s.machine_problem:
         return Would.HAND_OVER, s.machine_problem

@@ -14,6 +14,7 @@ from tests.stories.console import Terminal
 from tests.stories.scenery import GATE, RECORDS, alive, change_gate, pass_time, slots
 from tests.stories.scenes import (
     NO_MARKS,
+    boot,
     calls,
     cast,
     marked,
@@ -64,6 +65,19 @@ def test_the_nodes_own_agent_says_why_the_slot_stays() -> None:
     s.run(400, step=2)
     assert alive(s, "node-0").sentences[-1] == f"{UNDER_WAY}m-0 is unhealthy already"
     assert (calls(s), slots(s)) == ([("replace", "m-0")], ["node-0"])
+
+
+def test_with_recovery_off_no_start_is_promised_on_a_node_whose_record_was_deleted() -> None:
+    s = deleted()
+    s.run(120, step=2)
+    off = new_process(s, "node-0", on=False)
+    s.run(5)
+    alone = "would leave NeuronHasError_DMA_ERROR alone: lost: somebody deleted the record of a recovery "
+    assert alone in off.sentences[-1]
+    boot(s, "node-0")
+    off = new_process(s, "node-0", on=False)
+    s.run(5)
+    assert off.sentences[-1].startswith("would replace node-0: NeuronHasError_DMA_ERROR")
 
 
 def test_the_slot_is_free_once_the_machine_is_gone() -> None:
