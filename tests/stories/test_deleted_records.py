@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from recovery_testkit.stage import Stage, npd_page
 
+from recovery.errors import Retry
 from recovery.model import Phase
 from tests.builders.policies import policy_file
 from tests.stories.console import Terminal
@@ -247,3 +248,17 @@ def test_a_release_frees_no_slot_of_a_deleted_record_whose_replacement_may_still
     pass_time(s, 600, step=5, until=lambda: "node-0" not in slots(s))
     assert terminal.run("release", "node-0", "--yes").code == 0
     assert (phase(s), marked(s)) == (Phase.RELEASED, NO_MARKS)
+
+
+def test_a_person_frees_the_slot_on_the_gate_where_its_provider_never_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    s = deleted(restarted=True)
+    s.provider.preflight_error = Retry("its BMC did not answer")
+    s.run(3600, step=30)
+    terminal = Terminal(s, monkeypatch)
+    assert (slots(s), terminal.run("release", "node-0", "--yes").code) == (["node-0"], 1)
+    change_gate(s, lambda gate: gate["status"].update(slots=[]))
+    assert terminal.run("release", "node-0", "--yes").code == 0
+    s.run(60)
+    assert (phase(s), marked(s), "node-0" in slots(s)) == (Phase.RELEASED, NO_MARKS, False)
