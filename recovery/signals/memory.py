@@ -14,7 +14,7 @@ SOURCE = "npd"
 INSTANT = timedelta(seconds=1)
 """How long a page may lack a log rule's fault that is still there."""
 EDGE_MEMORY, EDGE_LIMIT = timedelta(hours=24), 100
-"""How long, and how many times, an edge is remembered."""
+"""How long an edge is remembered, and how many times: the last ones, and as many of the first."""
 LOOKS_BACK = timedelta(seconds=10)
 """How long after its start a detector may still read, and count, log lines from before it."""
 SETTLE = timedelta(minutes=5)
@@ -93,5 +93,10 @@ def settled(state: State, at: datetime) -> bool:
 
 
 def recent(times: Sequence[datetime], now: datetime) -> tuple[datetime, ...]:
-    """Those of ``times`` that are remembered."""
-    return tuple(moment for moment in times if now - moment <= EDGE_MEMORY)[-EDGE_LIMIT:]
+    """Those of ``times`` that are remembered.
+
+    The last ones say how often it happens. The first ones say since when: without them that moment would move
+    on for as long as it happens, and a rule that tolerates it for a while would tolerate it for ever.
+    """
+    known = tuple(moment for moment in times if now - moment <= EDGE_MEMORY)
+    return (*known[:-EDGE_LIMIT][:EDGE_LIMIT], *known[-EDGE_LIMIT:])

@@ -281,6 +281,32 @@ def test_an_agent_that_is_off_says_what_would_be_done_as_late_however_often_it_h
     assert agent.sentences[-1].startswith("would reboot node-0: OOMKilling")
 
 
+STORM = f"""{HEAD}sources: [npd]
+limits: {{cooldown: 0s}}
+rules:
+  - {{name: nvlink, match: {{type: GpuNvlink}}, after: 1h, remedy: [{{do: replace}}]}}
+  - name: oom
+    match: {{reason: OOMKilling, times: {{count: 3, within: 10m}}}}
+    after: 20m
+    remedy: [{{do: reboot}}]
+""".encode()
+
+
+def test_what_happens_more_often_than_is_remembered_is_tolerated_no_longer_beside_another_fault() -> None:
+    """The agent remembers a hundred times, and here these are the last three minutes."""
+    s = cast(STORM, agents=0)
+    s.pages["node-0"].body = ooms(0) + plugin_page(False, 0)
+    s.agent("node-0")
+    s.run(5)
+    s.pages["node-0"].body = ooms(0) + plugin_page(True, 1)
+    s.run(20)
+    for count in range(10, 1000, 10):
+        assert (phase(s), the_record(s).rule, calls(s)) == (Phase.SUSPECT, "nvlink", []) or count > 590
+        s.pages["node-0"].body = ooms(count) + plugin_page(True, 1)
+        s.run(20, step=5)
+    assert (the_record(s).rule, calls(s)) == ("oom", REBOOTED)
+
+
 EARLIER = f"""{HEAD}sources: [npd]
 limits: {{cooldown: 0s}}
 rules:

@@ -302,7 +302,7 @@ def test_a_page_read_hourly_costs_no_memory_for_ever() -> None:
     for n in range(500):
         page = dcgm_page(xids={0: 13 if n % 2 else 0})
         state, _ = observe(state, page.decode(), NOW + n * MINUTE, "boot-1")
-    assert len(state.edges["GpuXid13"].times) <= 100
+    assert len(state.edges["GpuXid13"].times) <= 200
     assert NOW + 500 * MINUTE - state.edges["GpuXid13"].times[0] <= 24 * HOUR + SECOND
 
 

@@ -448,12 +448,16 @@ def test_what_a_detector_counts_right_after_its_start_may_be_what_it_had_counted
     assert len(times(reading, "OOMKilling")) == 1
 
 
-def test_events_are_kept_for_a_day_and_at_most_a_hundred() -> None:
+def test_events_are_kept_for_a_day_and_of_more_than_a_hundred_the_first_and_the_last() -> None:
     story = Story()
     reading = story.see(edges(X=0), edges(X=1e9))
-    assert len(times(reading, "X")) == EDGE_LIMIT
-    assert story.see(edges(X=1e9), after=timedelta(hours=24)).problems != ()
-    assert story.see(edges(X=1e9), after=timedelta(minutes=1)).problems == ()
+    first = times(reading, "X")
+    assert len(first) == EDGE_LIMIT
+    for count in range(2, 5):
+        reading = story.see(edges(X=count * 1e9), after=timedelta(minutes=1))
+        assert times(reading, "X") == (*first, *[times(reading, "X")[-1]] * EDGE_LIMIT)
+    assert story.see(edges(X=4e9), after=timedelta(hours=24)).problems != ()
+    assert story.see(edges(X=4e9), after=timedelta(minutes=1)).problems == ()
 
 
 def test_what_happened_while_the_page_could_not_be_read_is_counted_afterwards() -> None:
