@@ -222,4 +222,5 @@ def _problem(case: CaseModel, f: FaultModel, now: datetime) -> Problem:
     times = tuple(at for each in f.times if (at := case.begins + each) <= now)
     kind = Kind.EDGE if f.times else Kind.LEVEL
     since = case.begins + f.since
-    return Problem(f.source, f.type or "", f.reason, "", since, now + DAY, kind, times=times)
+    last = times[-1].timestamp() if times else None
+    return Problem(f.source, f.type or "", f.reason, "", since, now + DAY, kind, counter=last, times=times)

@@ -115,6 +115,16 @@ def test_a_fault_that_goes_away_in_time_starts_nothing(played: Played) -> None:
     assert played(f"{late}, at: 10m, expect: {{starts: true}}")[0] == 0
 
 
+def test_what_is_counted_is_tolerated_from_when_it_happened_often_enough(
+    played: Played, tmp_path: Path
+) -> None:
+    tolerates = POLICY.replace("    remedy: [{do: cordon}]", "    after: 5m\n    remedy: [{do: cordon}]")
+    (tmp_path / "policy.yaml").write_text(tolerates)
+    counted = "faults: [{reason: TaskHung, times: [0s, 4m, 8m]}]"
+    assert played(f"{counted}, at: 12m, expect: {{rule: hangs, starts: false, held: tolerated}}")[0] == 0
+    assert played(f"{counted}, at: 13m, expect: {{rule: hangs, starts: true}}")[0] == 0
+
+
 def test_what_differs_is_said_with_what_was_expected_and_found(played: Played) -> None:
     tolerated = "tolerated: Bad: tolerated for 5 min by rule slow, 4 min to go"
     case = f"{SLOW}, at: 1m, expect: {{rule: hangs, steps: [cordon], held: budget, starts: true}}"
