@@ -198,7 +198,8 @@ def waiting(s: Situation, a: Assessment, r: Record) -> Decision:
 def _said_no_more(s: Situation, r: Record, d: Decision) -> Decision | None:
     """What holds it by its record does so no longer, and ``d`` says what does: the line of before would tell
     people to wait for an hour that is past, or to approve what was approved. What comes and goes all the time
-    is written now and then."""
+    is written now and then, and its last line takes the place of those before, which would push out what the
+    history says of the fault."""
     last = r.history[-1].event if r.history else ""
     if last not in NO_MORE or d.effect is not None:
         return None
@@ -208,7 +209,9 @@ def _said_no_more(s: Situation, r: Record, d: Decision) -> Decision | None:
     if any(x.event == HistoryEvent.QUEUED and s.now - x.at < SAID_AGAIN for x in r.history):
         return None
     why = f"{_subject(s, r)} for a slot of the budget: {words}"
-    return act(WriteRecord(note(r, s.now, HistoryEvent.QUEUED, why)), why)
+    before = (x for x in r.history[:-1] if x.at < r.phase_since or x.event not in (last, HistoryEvent.QUEUED))
+    once = replace(r, history=(*before, r.history[-1]))
+    return act(WriteRecord(note(once, s.now, HistoryEvent.QUEUED, why)), why)
 
 
 def _asked_after(key: str) -> tuple[str, ...]:

@@ -357,6 +357,10 @@ def test_what_comes_and_goes_all_the_time_is_not_written_each_time() -> None:
         s.run(60, step=5)
     written = [w for w in s.store.history[before:] if "noderecoveries" in w.path]
     assert len(written) <= 2 * 7
+    said = [x.event for x in the_record(s).history]
+    assert said == ["suspect", "confirmed", "blocked", "queued", "blocked"], (
+        "of the rest the last word is enough"
+    )
 
 
 def test_a_pod_on_another_node_or_of_another_kind_blocks_nothing() -> None:
