@@ -235,6 +235,8 @@ def _there_since(
         known = met
     elif met is not None and r is not None and d.rule_name != r.rule:
         known = max(known, met)  # another rule may have been met since it was put on the record
+    elif met is not None:
+        known = min(known, met)  # it may have been put there long after its own rule was met
     return known if known <= s.now else None
 
 

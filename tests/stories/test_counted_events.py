@@ -307,6 +307,23 @@ def test_what_happens_more_often_than_is_remembered_is_tolerated_no_longer_besid
     assert (the_record(s).rule, calls(s)) == ("oom", REBOOTED)
 
 
+def test_what_was_tolerated_in_a_persons_hands_is_not_tolerated_once_more() -> None:
+    """The person could only be told of the other fault; this one calls for its own remedy once it is due."""
+    s = cast(STORM.replace(b"after: 1h, ", b""), agents=0)
+    s.pages["node-0"].body = ooms(0) + plugin_page(False, 0)
+    s.agent("node-0")
+    s.run(5)
+    s.provider.preflight_error = Refused("not allowed")
+    beside_the_plugins(s, 1, True)
+    assert phase(s) is Phase.HANDED_OVER
+    s.provider.preflight_error = None
+    for count in range(1, 62):
+        beside_the_plugins(s, count + 1, True, start=count)
+        assert phase(s) is Phase.HANDED_OVER
+    beside_the_plugins(s, 65, True, start=62)
+    assert (the_record(s).rule, calls(s)) == ("oom", REBOOTED)
+
+
 EARLIER = f"""{HEAD}sources: [npd]
 limits: {{cooldown: 0s}}
 rules:
