@@ -72,7 +72,7 @@ def suspect(s: Situation, a: Assessment, r: Record) -> Decision:
     """The phase suspect: tolerate the fault for as long as its rule says, then report or queue it."""
     if a.taken_back:
         return withdrawn(s, r)
-    d = deciding(s, a.found)  # a record has one fault at least
+    d = deciding(s, (_by_the_rule_it_met(d, s) for d in a.found))  # a record has one fault at least
     if s.now < d.due:
         return _not_due_yet(s, d)
     if blind := may_be_gone(s, (d.fault,)):
@@ -324,12 +324,15 @@ def _labels_lost(s: Situation, r: Record, there: list[Diagnosis]) -> str:
 def _by_the_rule_it_met(d: Diagnosis, s: Situation) -> Diagnosis:
     """``d``; where its fault was counted, by the rule whose ``times`` it met, unless it meets an earlier one.
 
-    While it waits, the count falls and meets only a later rule. That is no change of the policy.
+    While it waits, the count falls, or begins anew with the agent, and meets only a later rule. That is no
+    change of the policy.
     """
     if d.fault.kind is not Kind.EDGE:
         return d
     met = diagnosed(d.fault, s)
-    return d if d.treat and d.rank < met.rank else replace(met, since=d.since)
+    if d.treat and d.rank < met.rank:
+        return d
+    return replace(met, since=min(d.since, came_at(d.fault)) if d.since else None)
 
 
 def _not_in_queue(s: Situation, a: Assessment, r: Record) -> Decision | None:

@@ -281,6 +281,22 @@ def test_an_agent_that_is_off_says_what_would_be_done_as_late_however_often_it_h
     assert agent.sentences[-1].startswith("would reboot node-0: OOMKilling")
 
 
+def test_what_is_tolerated_is_not_only_told_of_because_an_agent_began_to_count_anew() -> None:
+    s = cast(ESCALATES.replace(b"within: 1h}},", b"within: 1h}}, after: 30m,"), agents=0)
+    s.pages["node-0"].body = ooms(0)
+    s.agent("node-0")
+    s.run(5)
+    killed(s, 0, times=6)
+    assert (phase(s), the_record(s).rule) == (Phase.SUSPECT, "often")
+    new_process(s, "node-0")
+    s.run(20 * 60, step=5)
+    killed(s, 6)  # as often as the rule says that only tells
+    s.run(8 * 60, step=5)
+    assert (phase(s), the_record(s).rule, calls(s)) == (Phase.SUSPECT, "often", [])
+    s.run(60, step=5)
+    assert calls(s) == REBOOTED
+
+
 STORM = f"""{HEAD}sources: [npd]
 limits: {{cooldown: 0s}}
 rules:
