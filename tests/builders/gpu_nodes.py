@@ -142,8 +142,10 @@ class GpuNode:
         cases = cases.replace(" --format*)", "\\ --format*)").replace("nvlink -s)", "nvlink\\ -s)")
         calls = shlex.quote(str(self.folder / "calls"))
         unknown = "echo 'Field \"x\" is not a valid field to query.'; exit 2"
-        self.smi.write_text(f'#!/bin/bash\necho "$*" >>{calls}\ncase "$*" in\n{cases}*) {unknown} ;;\nesac\n')
-        self.smi.chmod(0o755)
+        new = self.folder / "nvidia-smi.new"  # a detector may be running the one before
+        new.write_text(f'#!/bin/bash\necho "$*" >>{calls}\ncase "$*" in\n{cases}*) {unknown} ;;\nesac\n')
+        new.chmod(0o755)
+        new.replace(self.smi)
 
     # ------------------------------------------------------------ a run
 
