@@ -60,6 +60,7 @@ ELSEWHERE = {
     r"helm upgrade RELEASE oci://": "AWS's chart is in AWS's registry",
     r".* port-forward ": "no kubelet forwards a port",
     r"kubectl -n NAMESPACE logs ": "no kubelet shows a log; test_uninstall reads it",
+    r"kubectl edit rg fleet$": "it opens an editor; test_deleted_records takes such an entry out",
     r"kubectl delete -k deploy/": "test_uninstall deletes each folder so",
     r"kubectl delete namespace,.*\n.*gpu-problem-detector": "test_uninstall runs it",
     r"node-recovery replay ": "test_prometheus does it, where there is a Prometheus server",
