@@ -66,6 +66,7 @@ REPEATED = {
     "abandoned": "AbandonedBySwitchOff",
     "vanished": "Held",
     "lost": "Held",
+    "deleted": "Held",
 }
 
 
