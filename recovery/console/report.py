@@ -131,7 +131,7 @@ def _head(wide: bool) -> tuple[str, ...]:
 
 
 def _row(x: Sighting, now: datetime, wide: bool) -> tuple[str, ...]:
-    lasted = span((x.ended or (x.seen if silent(x, now) else now)) - x.since)
+    lasted = span(_last_there(x, now) - x.since)
     more = (x.machine, x.source) if wide else ()
     return (
         x.node,

@@ -227,17 +227,17 @@ def _there_since(
     says; None where a clock was set back since."""
     if d.fault.kind is not Kind.EDGE:
         return first.get(d.fault.type)
-    r, known = s.record, came_at(d.fault)
-    on_record = r is not None and r.phase.open and any(f.key == d.fault.key for f in r.faults)
+    r, since = s.record, came_at(d.fault)
     times = d.rule.match.times if d.rule is not None else None
     met = _met_at(edge.counted(d.treat).times, times) if edge is not None and times is not None else None
-    if met is not None and not on_record:
-        known = met
-    elif met is not None and r is not None and d.rule_name != r.rule:
-        known = max(known, met)  # another rule may have been met since it was put on the record
-    elif met is not None:
-        known = min(known, met)  # it may have been put there long after its own rule was met
-    return known if known <= s.now else None
+    if met is not None:
+        if r is None or not r.phase.open or all(f.key != d.fault.key for f in r.faults):
+            since = met
+        elif d.rule_name != r.rule:
+            since = max(since, met)  # another rule may have been met since it was put on the record
+        else:
+            since = min(since, met)  # it may have been put there long after its own rule was met
+    return since if since <= s.now else None
 
 
 def _met_at(counted: Sequence[datetime], times: Rate) -> datetime | None:

@@ -1,6 +1,7 @@
 """What happened to a recovery, in the last lines of its record? They are for people. PURE.
 
-No decision goes by them: what decisions need of the past is in ``Progress``.
+No step of a recovery goes by them: what steps need of the past is in ``Progress``. Only what is written here
+goes by what was written before, so that nothing is said twice.
 """
 
 from __future__ import annotations

@@ -143,15 +143,16 @@ def with_ladder_of(s: Situation, a: Assessment, r: Record, d: Diagnosis) -> tupl
     gone = tuple(f for f in r.faults if f.key != d.fault.key and has_ended(f, s))
     if r.tried:
         why += f" (without {', '.join(step.value for step in r.tried)}, after which it came back)"
+    validate, probation = way_back(d)
     chosen = replace(
         note(forgotten(r, gone), s.now, HistoryEvent.CONFIRMED, why),
         faults=tuple(treated.get(f.key, f) for f in r.faults if f not in gone),
         rule=d.rule_name,
         ladder=ladder,
-        validate=way_back(d)[0],
+        validate=validate,
         validation=None,
         after=d.after,
-        probation=way_back(d)[1],
+        probation=probation,
         rung=0,
         rung_since=None,
         intent=None,

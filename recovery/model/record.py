@@ -216,7 +216,7 @@ class Holding:
 @quick
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What this recovery has done so far. Decisions go by this and never by the history, which is for people.
+    """What this recovery has done so far. Steps go by this and never by the history, which is for people.
 
     ``submitted``: the attempts whose call was made, or may have been, but not those that had no effect.
     ``tries``: calls of the current step that had none. ``boots``: boot IDs of unexpected boots.

@@ -45,6 +45,15 @@ def ooms(count: int) -> bytes:
     return PAGE.replace(name + b"0", name + str(count).encode())
 
 
+def all_well(policy: bytes, beside: bytes = b"") -> Stage:
+    """An agent that has looked at its page, on which nothing is wrong."""
+    s = cast(policy, agents=0)
+    s.pages["node-0"].body = ooms(0) + beside
+    s.agent("node-0")
+    s.run(5)
+    return s
+
+
 def killed(s: Stage, start: int, times: int = 3) -> None:
     for count in range(start + 1, start + 1 + times):
         s.pages["node-0"].body = ooms(count)
@@ -53,10 +62,7 @@ def killed(s: Stage, start: int, times: int = 3) -> None:
 
 def released() -> Stage:
     """Three were handed over, and a person has released the node."""
-    s = cast(OOMS, agents=0)
-    s.pages["node-0"].body = ooms(0)
-    s.agent("node-0")
-    s.run(5)
+    s = all_well(OOMS)
     s.provider.preflight_error = Refused("not allowed")
     killed(s, 0)
     s.run(20)
@@ -122,10 +128,7 @@ def test_the_same_number_of_new_xids_after_a_release_is_a_new_fault(restarted: b
 
 def test_a_line_that_a_restarted_detector_reads_again_did_not_happen_again() -> None:
     """node-problem-detector's ``lookback``: at its start it reads the lines of the last minutes once more."""
-    s = cast(OOMS, agents=0)
-    s.pages["node-0"].body = ooms(0)
-    s.agent("node-0")
-    s.run(5)
+    s = all_well(OOMS)
     killed(s, 0, times=1)
     for _ in range(3):
         s.pages["node-0"].body = ooms(0)
@@ -150,10 +153,7 @@ rules:
 
 def escalating() -> Stage:
     """Three were told of."""
-    s = cast(ESCALATES, agents=0)
-    s.pages["node-0"].body = ooms(0)
-    s.agent("node-0")
-    s.run(5)
+    s = all_well(ESCALATES)
     killed(s, 0)
     assert (phase(s), the_record(s).sentence) == (Phase.HANDED_OVER, "OOMKilling: rule some: notify")
     return s
@@ -169,10 +169,7 @@ def test_what_was_only_told_counts_on_for_a_rule_that_does_more() -> None:
 
 @pytest.mark.parametrize("told_again", [False, True], ids=["told once", "told again"])
 def test_it_counts_on_however_often_it_was_told(told_again: bool) -> None:
-    s = cast(ESCALATES.replace(b"count: 6", b"count: 8"), agents=0)
-    s.pages["node-0"].body = ooms(0)
-    s.agent("node-0")
-    s.run(5)
+    s = all_well(ESCALATES.replace(b"count: 6", b"count: 8"))
     killed(s, 0, times=6 if told_again else 3)
     assert (phase(s), calls(s)) == (Phase.HANDED_OVER, [])
     killed(s, 6 if told_again else 3, times=2 if told_again else 5)
@@ -190,10 +187,7 @@ def test_what_a_person_has_released_counts_for_no_rule() -> None:
 
 
 def test_what_waits_for_its_reboot_is_not_only_told_of_because_fewer_are_counted_by_then() -> None:
-    s = cast(ESCALATES, agents=0)
-    s.pages["node-0"].body = ooms(0)
-    s.agent("node-0")
-    s.run(5)
+    s = all_well(ESCALATES)
     pause(s)
     killed(s, 0, times=6)
     s.run(3700, step=5)
@@ -205,10 +199,7 @@ def test_what_waits_for_its_reboot_is_not_only_told_of_because_fewer_are_counted
 
 
 def test_what_waits_by_a_later_rule_goes_by_the_first_one_that_it_meets() -> None:
-    s = cast(ESCALATES.replace(b"notify", b"cordon"), agents=0)
-    s.pages["node-0"].body = ooms(0)
-    s.agent("node-0")
-    s.run(5)
+    s = all_well(ESCALATES.replace(b"notify", b"cordon"))
     pause(s)
     killed(s, 0)
     assert (phase(s), the_record(s).rule) == (Phase.WAITING, "some")
@@ -230,14 +221,9 @@ rules:
 
 
 def test_what_was_counted_beside_another_fault_goes_by_its_own_rule_once_its_window_has_passed() -> None:
-    s = cast(BESIDE, agents=0)
-    s.pages["node-0"].body = ooms(0) + plugin_page(False, 0)
-    s.agent("node-0")
-    s.run(5)
+    s = all_well(BESIDE, plugin_page(False, 0))
     pause(s)
-    for count in range(4):
-        s.pages["node-0"].body = ooms(count) + plugin_page(True, 1)
-        s.run(20)
+    beside_the_plugins(s, 4, True)
     s.run(700, step=5)
     assert (phase(s), the_record(s).rule) == (Phase.WAITING, "nvlink")
     s.pages["node-0"].body = ooms(3) + plugin_page(False, 1)
@@ -253,10 +239,7 @@ TOLERATED = OOMS.replace(b"    remedy", b"    after: 30m\n    remedy")
 
 @pytest.mark.parametrize("before", [0, 1, 2], ids=["never before", "once hours before", "twice"])
 def test_what_is_counted_is_tolerated_from_when_it_happened_often_enough(before: int) -> None:
-    s = cast(TOLERATED, agents=0)
-    s.pages["node-0"].body = ooms(0)
-    s.agent("node-0")
-    s.run(5)
+    s = all_well(TOLERATED)
     killed(s, 0, times=before)
     s.run(2 * 3600, step=30)
     killed(s, before)
@@ -282,10 +265,7 @@ def test_an_agent_that_is_off_says_what_would_be_done_as_late_however_often_it_h
 
 
 def test_what_is_tolerated_is_not_only_told_of_because_an_agent_began_to_count_anew() -> None:
-    s = cast(ESCALATES.replace(b"within: 1h}},", b"within: 1h}}, after: 30m,"), agents=0)
-    s.pages["node-0"].body = ooms(0)
-    s.agent("node-0")
-    s.run(5)
+    s = all_well(ESCALATES.replace(b"within: 1h}},", b"within: 1h}}, after: 30m,"))
     killed(s, 0, times=6)
     assert (phase(s), the_record(s).rule) == (Phase.SUSPECT, "often")
     new_process(s, "node-0")
@@ -310,10 +290,7 @@ rules:
 
 def test_what_happens_more_often_than_is_remembered_is_tolerated_no_longer_beside_another_fault() -> None:
     """The agent remembers a hundred times, and here these are the last three minutes."""
-    s = cast(STORM, agents=0)
-    s.pages["node-0"].body = ooms(0) + plugin_page(False, 0)
-    s.agent("node-0")
-    s.run(5)
+    s = all_well(STORM, plugin_page(False, 0))
     s.pages["node-0"].body = ooms(0) + plugin_page(True, 1)
     s.run(20)
     for count in range(10, 1000, 10):
@@ -325,10 +302,7 @@ def test_what_happens_more_often_than_is_remembered_is_tolerated_no_longer_besid
 
 def test_what_was_tolerated_in_a_persons_hands_is_not_tolerated_once_more() -> None:
     """The person could only be told of the other fault; this one calls for its own remedy once it is due."""
-    s = cast(STORM.replace(b"after: 1h, ", b""), agents=0)
-    s.pages["node-0"].body = ooms(0) + plugin_page(False, 0)
-    s.agent("node-0")
-    s.run(5)
+    s = all_well(STORM.replace(b"after: 1h, ", b""), plugin_page(False, 0))
     s.provider.preflight_error = Refused("not allowed")
     beside_the_plugins(s, 1, True)
     assert phase(s) is Phase.HANDED_OVER
@@ -359,10 +333,7 @@ def beside_the_plugins(s: Stage, end: int, bad: bool, *, start: int = 0) -> None
 def test_an_earlier_rule_that_is_met_in_the_queue_chooses_the_steps_whenever_it_was_first_counted(
     before: int,
 ) -> None:
-    s = cast(EARLIER, agents=0)
-    s.pages["node-0"].body = ooms(0) + plugin_page(False, 0)
-    s.agent("node-0")
-    s.run(5)
+    s = all_well(EARLIER, plugin_page(False, 0))
     pause(s)
     beside_the_plugins(s, before + 1, False)
     beside_the_plugins(s, 3, True, start=before)
@@ -384,10 +355,7 @@ rules:
 
 
 def test_so_does_one_that_is_met_by_what_was_on_the_record_before_and_only_reported() -> None:
-    s = cast(REPORTED, agents=0)
-    s.pages["node-0"].body = ooms(0) + plugin_page(False, 0)
-    s.agent("node-0")
-    s.run(5)
+    s = all_well(REPORTED, plugin_page(False, 0))
     pause(s)
     beside_the_plugins(s, 4, True)
     s.run(200)
@@ -401,10 +369,10 @@ def test_so_does_one_that_is_met_by_what_was_on_the_record_before_and_only_repor
 
 def test_what_is_counted_often_enough_only_after_the_start_gets_no_step_that_is_not_its_own() -> None:
     """It was counted for the first time before the start, and was no fault by then."""
-    s = cast(EARLIER.replace(b"[{do: replace}]", b"[{do: drain, within: 1h}, {do: replace}]"), agents=0)
-    s.pages["node-0"].body = ooms(0) + plugin_page(False, 0)
-    s.agent("node-0")
-    s.run(5)
+    s = all_well(
+        EARLIER.replace(b"[{do: replace}]", b"[{do: drain, within: 1h}, {do: replace}]"),
+        plugin_page(False, 0),
+    )
     stubborn_pod(s)
     beside_the_plugins(s, 2, False)
     beside_the_plugins(s, 4, True, start=1)
