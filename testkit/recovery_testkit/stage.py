@@ -29,6 +29,7 @@ from recovery.agent.tally import Tally
 from recovery.agent.world import World
 from recovery.config.policy_file import load_builtin, parse_policy
 from recovery.decide.decision import Decision
+from recovery.errors import ApiError as RefusedOrAway
 from recovery.errors import ApiUnavailable, Unreadable
 from recovery.kube.cluster import GATES, NODES, RECORDS, Cluster
 from recovery.kube.transport import Streams, Transport, api_error
@@ -172,11 +173,26 @@ class Actor:
     leases: Leases
     metrics: Metrics
     tally: Tally
+    cluster: Cluster
     alive: bool = True
     sentences: list[str] = field(default_factory=list)
+    _began: bool = False
+
+    def began(self) -> bool:
+        """Whether the program is in its loop. It waits for its Node first, as ``Program.check`` does: so no
+        page is read before the API server's time is known."""
+        if self.agent is not None and not self._began:
+            try:
+                self.cluster.get_node(self.node)
+            except RefusedOrAway:
+                return False
+        self._began = True
+        return True
 
     def turn(self) -> Decision | None:
         """One round, as ``Program.step`` does it."""
+        if not self.began():
+            return None
         d = None
         next_in_queue = False
         if self.agent is not None:
@@ -506,7 +522,7 @@ class Stage:
             readings=readings,
             complaint=agent.complaint if agent is not None else str,
         )
-        actor = Actor(name, node, agent, sweeper, publisher, leases, metrics, tally)
+        actor = Actor(name, node, agent, sweeper, publisher, leases, metrics, tally, cluster)
         self.actors[name] = actor
         return actor
 

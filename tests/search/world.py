@@ -53,6 +53,8 @@ NEVER_TAKEN_BACK = (EKS, MARK)
 """What stands though its condition or mark goes away."""
 OURS = ("agent", "concluder", "controller")
 QUIET_POLL, BUSY_POLL = 30.0, 10.0
+ASK_AGAIN = 2.0
+"""Seconds until a program asks for its Node again that has not begun yet."""
 OFTEN, SELDOM = 1.0, 4.0
 """Seconds between two rounds, at least, of an agent whose node is being recovered, and of all others."""
 WAITING_POLL = 12.0
@@ -374,6 +376,8 @@ class World(Stage):
 
     def _step(self, p: Process) -> float:
         actor, pause, d = p.actor, QUIET_POLL, None
+        if not actor.began():
+            return ASK_AGAIN
         if actor.agent is not None:
             d = actor.agent.cycle()
             pause = BUSY_POLL if self._busy(p) else QUIET_POLL
