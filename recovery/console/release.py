@@ -207,7 +207,7 @@ def _unmark(api: UserApi, node: str, as_seen: bool) -> Ended:
     if as_seen and record.phase.sick:
         raise CannotRelease(
             f"the record of {node} was closed, and is {record.phase.value} again by now: {record.sentence}. "
-            "What is on the Node is left as it is"
+            f"Its marks stay on the Node. If that recovery is to end as well: node-recovery release {node}"
         )
     patch = unmark_patch(view) if view is not None else None
     if patch is not None:

@@ -187,7 +187,7 @@ def alone(s: Situation, r: Record) -> str | None:
     """Why nothing starts on a node whose open record somebody deleted; None where that is over."""
     if r.phase is not Phase.LOST or not same_boot(s, r):
         return None
-    return f"{r.sentence}; nothing starts until the machine boots or is replaced"
+    return f"{r.sentence}; nothing starts until the machine boots, is replaced or is released"
 
 
 def in_a_persons_hands(s: Situation, a: Assessment, r: Record) -> Decision:

@@ -104,6 +104,7 @@ def test_a_release_takes_no_marks_off_that_a_new_recovery_has_put_on(
     said = Terminal(s, monkeypatch).run("release", "node-0", "--yes")
     assert (said.code, said.out) == (1, "")
     assert f"the record of node-0 was closed, and is {phase(s).value} again by now: " in said.err
+    assert said.err.endswith("node-recovery release node-0\n")
     assert (phase(s).sick, marked(s)) == (True, ALL_MARKS)
 
 

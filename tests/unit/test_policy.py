@@ -1209,7 +1209,7 @@ CLOSED: dict[str, Row] = {
         situation(record=record(Phase.LOST, faults=()), gate=gate(open=())),
         "hold",
         "lost",
-        f"{DMA} was seen; nothing starts until the machine boots or is replaced",
+        f"{DMA} was seen; nothing starts until the machine boots, is replaced or is released",
     ),
     "lost, and booted since": (
         situation(record=record(Phase.LOST), gate=gate(open=()), node=node(boot_id="boot-2")),
