@@ -45,6 +45,8 @@ WILD = frozenset("*?[")
 _fits = lru_cache(1024)(fnmatchcase)
 """The same few faults and rules are asked about in each cycle."""
 BUILT_IN = "built-in"
+LAST_MOMENT = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
+"""The count of a fault is no moment from here on."""
 
 
 class Edge(NamedTuple):
@@ -198,8 +200,12 @@ def first_stated(faults: Iterable[Fault]) -> dict[str, datetime]:
 
 
 def came_at(f: Fault) -> datetime:
-    """When ``f`` was there. What is counted may have begun long before it happened often enough."""
-    if f.kind is Kind.EDGE and f.counter is not None:
+    """When ``f`` was there. What is counted may have begun long before it happened often enough.
+
+    A record of an earlier version has a mere count in place of the moment at which it happened last. That is
+    no moment after ``f`` began, and to go by it would end all that its rule tolerates.
+    """
+    if f.kind is Kind.EDGE and f.counter is not None and f.since.timestamp() < f.counter < LAST_MOMENT:
         return datetime.fromtimestamp(f.counter, UTC)
     return f.since
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from tests.stories.scenes import (
     remove_pod,
     resume,
     stubborn_pod,
+    swap_record,
     the_record,
     value,
 )
@@ -243,6 +245,20 @@ def test_what_is_counted_is_tolerated_from_when_it_happened_often_enough(before:
     killed(s, 0, times=before)
     s.run(2 * 3600, step=30)
     killed(s, before)
+    s.run(28 * 60, step=10)
+    assert (phase(s), calls(s)) == (Phase.SUSPECT, [])
+    s.run(120, step=5)
+    assert calls(s) == REBOOTED
+
+
+@pytest.mark.parametrize("counted", [3.0, 1e20], ids=["a count", "no moment"])
+def test_what_a_record_of_an_earlier_version_is_about_is_tolerated_as_long(counted: float) -> None:
+    """It says how often that had happened, and not when it happened last."""
+    s = all_well(TOLERATED)
+    killed(s, 0)
+    r = the_record(s)
+    swap_record(s, replace(r, faults=tuple(replace(f, counter=counted) for f in r.faults)))
+    new_process(s, "node-0")
     s.run(28 * 60, step=10)
     assert (phase(s), calls(s)) == (Phase.SUSPECT, [])
     s.run(120, step=5)
