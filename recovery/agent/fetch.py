@@ -235,8 +235,8 @@ class Fetcher:
         except NotFound:
             due = self._w.clock.monotonic() >= memory.job_again
             return replace(s, job_problem=memory.job_problem, job_due=due)
-        except ApiUnavailable:
-            raise
+        except (ApiUnavailable, TooManyRequests):
+            raise  # it is asked again: that says nothing of the Job
         except ApiError as error:
             why = f"Job {r.validation.job} cannot be read: {error.reason}"
             return replace(s, job_problem=why, job_due=False)

@@ -319,7 +319,7 @@ def unproved(
     ``patience``: how long a fault may be there before anything is done about it.
     """
     began, allowed = _time_to_prove(r)
-    if _proof_is_late(s, r, [(began, allowed), *_proof_deadlines(r, patience)], held):
+    if _proof_is_late(s, r, [(began, allowed), *_proof_deadlines(s, r, patience)], held):
         what = r.intent.action if r.intent else "the machine"
         late = f"{what} was not proved within {span(allowed)}: {why}"
         return replace(hand_over(s, r, late), held=held)
@@ -342,7 +342,7 @@ def proof_of_nobody_is_late(s: Situation, r: Record) -> bool:
     nobody = s.role is Role.CONCLUDER and s.node is None and not r.replacement_machine
     if not nobody or evidence_without_machine(r):
         return False
-    return _proof_is_late(s, r, [_time_to_prove(r), *_proof_deadlines(r)], Cause.AGENT)
+    return _proof_is_late(s, r, [_time_to_prove(r), *_proof_deadlines(s, r)], Cause.AGENT)
 
 
 def _proof_is_late(
@@ -354,7 +354,9 @@ def _proof_is_late(
     return tried.held_by(s, r, held) >= longest
 
 
-def _proof_deadlines(r: Record, patience: timedelta = timedelta(0)) -> Iterator[tuple[datetime, timedelta]]:
+def _proof_deadlines(
+    s: Situation, r: Record, patience: timedelta = timedelta(0)
+) -> Iterator[tuple[datetime, timedelta]]:
     """Deadlines of what comes after the evidence: two probations, a fault's tolerance, the validation Job.
 
     The step's own deadline may pass while they run.
@@ -362,7 +364,7 @@ def _proof_deadlines(r: Record, patience: timedelta = timedelta(0)) -> Iterator[
     if r.progress.evidence is not None:
         yield r.progress.evidence.at, max(2 * r.probation, patience + r.probation)
     if r.validation is not None and r.validate is not None:
-        yield r.validation.since, r.validate.within
+        yield validation.since(s, r.validation), r.validate.within
 
 
 def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from recovery.decide.brakes import MOST_SKEW
@@ -62,15 +63,17 @@ def impossible(s: Situation, r: Record) -> str | None:
 
 
 def late(s: Situation, r: Record) -> bool:
-    """Whether the time for the Job is over. One that could be made only late, or again, has all of it: what
-    kept it from being made says nothing against the machine. (By a clock far ahead it would have more.)"""
+    """Whether the time for the Job is over."""
     assert r.validate is not None
     assert r.validation is not None
-    since = r.validation.since
+    return over(s, r, since(s, r.validation), r.validate.within)
+
+
+def since(s: Situation, run: ValidationRun) -> datetime:
+    """From when the time for the Job counts. One that could be made only late, or again, has all of it: what
+    kept it from being made says nothing against the machine. (By a clock far ahead it would have more.)"""
     made = s.job.made if s.job is not None else None
-    if made is not None and made <= s.now + MOST_SKEW:
-        since = max(since, made)
-    return over(s, r, since, r.validate.within)
+    return max(run.since, made) if made is not None and made <= s.now + MOST_SKEW else run.since
 
 
 def pending(s: Situation, r: Record) -> Decision | None:

@@ -30,6 +30,7 @@ from tests.stories.scenes import (
     patch_node,
     phase,
     plugin_page,
+    ready,
     the_record,
 )
 
@@ -251,6 +252,26 @@ def test_a_job_that_somebody_deleted_is_made_again_and_has_all_of_its_time() -> 
     assert (phase(s), calls(s), len(jobs(s))) == (Phase.PROVING, [("reboot", "m-0")], 1)
     s.run(2 * 60, step=2)
     assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
+
+
+@pytest.mark.parametrize("disturbed", ["the kubelet is late", "the API server is busy"])
+def test_a_moments_trouble_does_not_end_the_time_of_a_job_that_was_made_late(disturbed: str) -> None:
+    s = cast(rules(VALIDATE))
+    rebooted(s)
+    s.run(130 + 19 * 60, step=2)
+    cron_job(s)
+    s.run(5 * 60, step=2)
+    if disturbed == "the kubelet is late":
+        ready(s, "node-0", "False")
+        s.run(6)
+        ready(s, "node-0", "True")
+    else:
+        s.api.fail_next(lambda a: a.method == "GET" and a.path.startswith(f"{JOBS}/node"), refused(429))
+    s.run(5 * 60, step=2)
+    assert (phase(s), calls(s), len(jobs(s))) == (Phase.PROVING, [("reboot", "m-0")], 1)
+    job_ends(s, "Complete")
+    s.run(5)
+    assert phase(s) is Phase.RECOVERED
 
 
 def test_a_job_that_a_server_dates_hours_ahead_is_late_all_the_same() -> None:
