@@ -226,6 +226,10 @@ class Activity:
         return self.status in ("Failed", "Cancelled")
 
     @property
+    def ended(self) -> bool:
+        return self.failed or self.status == "Successful"
+
+    @property
     def shrinks(self) -> bool:
         """Whether the group was made smaller by it: it launches nothing in place of what it ends."""
         return "shrinking the capacity" in self.cause
@@ -338,6 +342,4 @@ def no_launch(activities: Sequence[Activity], now: datetime) -> NoLaunch | None:
 
 
 def _decided(a: Activity) -> bool:
-    return (
-        a.failed or a.status == "Successful" or a.description.startswith("Launching a new EC2 instance: i-")
-    )
+    return a.ended or a.description.startswith("Launching a new EC2 instance: i-")

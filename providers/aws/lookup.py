@@ -14,9 +14,9 @@ from recovery.model import Machine, Reference
 _UNKNOWN = "InvalidInstanceID.NotFound"
 GROUP_TAG = "aws:autoscaling:groupName"
 HISTORY = 50
-"""Scaling activities that say enough of what a group did lately."""
+"""How many scaling activities that have ended say enough of what a group did lately."""
 MOST_PAGES = 5
-"""In which they may come."""
+"""In which they may come, with those that are still in progress."""
 
 
 def region(machine: Machine, reference: Reference) -> str:
@@ -72,11 +72,12 @@ def group(session: AwsSession, machine: Machine, name: str, where: str = "") -> 
 
 
 def activities(session: AwsSession, name: str, where: str) -> tuple[Activity, ...]:
-    """The newest 50 scaling activities of the group ``name``, or some more, newest first.
+    """The newest 50 scaling activities of the group ``name`` that have ended, or some more, and those still
+    in progress, newest first.
 
     AWS names those still in progress before all others, and may answer with fewer than it was asked for, and
     a token for the rest (API reference, ``DescribeScalingActivities``): a launch that a lifecycle hook holds
-    would hide that newer ones have failed.
+    would hide that newer ones have failed. A group that grows by a hundred instances has as many of those.
     """
     found: list[Activity] = []
     more: dict[str, str] = {}
@@ -92,7 +93,7 @@ def activities(session: AwsSession, name: str, where: str) -> tuple[Activity, ..
         )
         found += (activity_of(a) for a in answer.get("Activities") or ())
         more = {"NextToken": str(answer.get("NextToken") or "")}
-        if not more["NextToken"] or len(found) >= HISTORY:
+        if not more["NextToken"] or sum(a.ended for a in found) >= HISTORY:
             break
     return tuple(sorted(found, key=lambda a: a.start, reverse=True))
 

@@ -513,6 +513,17 @@ def test_a_history_that_comes_in_short_pages_is_read_on(
     assert asked == ["", "more"]
 
 
+def test_many_launches_that_are_in_progress_do_not_hide_that_newer_ones_have_failed(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    """Each launch of a node group of EKS is held by a hook, and the group has just grown by as many."""
+    held = _launching(world.sibling, "11:40:00").replace("Successful", "MidLifecycleAction")
+    first = _result(HISTORY, f"<Activities>{held * 50}</Activities><NextToken>more</NextToken>")
+    world.proxy.answer(HISTORY, first)
+    world.proxy.answer(HISTORY, _history_xml(_failed()))
+    assert "could not launch at 11:57Z" in provider.preflight(machine, Step.REPLACE).cannot_launch
+
+
 def test_a_history_whose_pages_do_not_end_is_not_read_for_ever(
     world: AwsWorld, provider: AwsProvider, machine: Machine
 ) -> None:
