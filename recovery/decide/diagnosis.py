@@ -163,7 +163,7 @@ def diagnose(s: Situation) -> tuple[Diagnosis, ...]:
                 continue
             if p.kind is Kind.LEVEL:
                 faults.setdefault(p.key, fault_of(p, s))
-            elif _too_often(edge := Edge(not_dealt_with(p, s), left_to_treat(p, s)), s):
+            elif _too_often(edge := _edge(p, s), s):
                 edges[p.key] = edge
                 since = min(edge.began, s.now)
                 faults.setdefault(p.key, replace(fault_of(p, s), since=since))
@@ -217,6 +217,10 @@ def told_apart(faults: Iterable[Fault]) -> tuple[Fault, ...]:
     for f in faults:
         found.setdefault(what_is_said(f), f)
     return tuple(found.values())
+
+
+def _edge(p: Problem, s: Situation) -> Edge:
+    return Edge(not_dealt_with(p, s), left_to_treat(p, s))
 
 
 def _too_often(edge: Edge, s: Situation) -> bool:
@@ -439,15 +443,18 @@ def was_treated(d: Diagnosis) -> bool:
 def live(s: Situation, found: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
     """Those of ``found`` to treat, by the policy or by the record, that a source reports now.
 
-    What only the record remembers is left out.
+    What only the record remembers is left out. What is counted is there by the policy alone: by the record it
+    would be there again from its first event on.
     """
-    return tuple(d for d in stated(s, found) if was_treated(d))
+    return tuple(d for d in stated(s, found) if (d.treat if d.fault.kind is Kind.EDGE else was_treated(d)))
 
 
 def stated(s: Situation, found: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
-    """Those of ``found`` that a source reports now, to treat or not."""
+    """Those of ``found`` that a source reports now, to treat or not. What is counted, once it happened often
+    enough."""
     fresh = (p for r in s.readings for p in r.problems if p.fresh_until >= s.now)
-    keys = {p.key for p in fresh if not of_a_boot_before(p, s)}
+    there = (p for p in fresh if p.kind is Kind.LEVEL or _too_often(_edge(p, s), s))
+    keys = {p.key for p in there if not of_a_boot_before(p, s)}
     return tuple(d for d in found if d.fault.key in keys)
 
 

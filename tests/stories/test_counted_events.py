@@ -13,8 +13,10 @@ from recovery.model import Phase
 from tests.builders.exporters import dcgm_page
 from tests.builders.policies import HEAD
 from tests.stories.scenes import (
+    boot,
     calls,
     cast,
+    line_of,
     new_process,
     pause,
     phase,
@@ -212,6 +214,56 @@ def test_what_waits_by_a_later_rule_goes_by_the_first_one_that_it_meets() -> Non
     resume(s)
     s.run(30)
     assert calls(s) == REBOOTED
+
+
+TWO_STEPS = OOMS.replace(b"[{do: reboot}]", b"[{do: reboot}, {do: replace}]")
+
+
+def boots(s: Stage) -> None:
+    """node-0 boots, and its detector and agent with it."""
+    for actor in [a for a in s.actors.values() if a.node == "node-0"]:
+        s.kill(actor)
+    boot(s, "node-0")
+    s.pages["node-0"].body = ooms(0)
+    new_process(s, "node-0")
+    s.run(20)
+    assert phase(s) is Phase.PROVING
+
+
+@pytest.mark.parametrize("again", [1, 2, 3])
+def test_what_is_counted_is_back_after_the_boot_once_it_happened_as_often_again(again: int) -> None:
+    s = all_well(TWO_STEPS)
+    killed(s, 0)
+    boots(s)
+    killed(s, 0, times=again)
+    s.run(180)
+    if again == 3:
+        assert calls(s) == [*REBOOTED, ("replace", "m-0")]
+    else:
+        assert (phase(s), calls(s)) == (Phase.RECOVERED, REBOOTED)
+
+
+def test_what_meets_only_the_rule_that_tells_is_not_back_after_the_boot() -> None:
+    s = all_well(ESCALATES.replace(b"[{do: reboot}]", b"[{do: reboot}, {do: replace}]"))
+    killed(s, 0, times=6)
+    boots(s)
+    killed(s, 0)
+    s.run(180)
+    assert ", which shows OOMKilling (rule some: notify)" in line_of(the_record(s), "recovered").sentence
+    assert calls(s) == REBOOTED
+
+
+def test_a_new_machine_is_not_sick_by_what_happened_to_it_once() -> None:
+    s = all_well(OOMS.replace(b"[{do: reboot}]", b"[{do: replace}]"))
+    killed(s, 0)
+    assert calls(s) == [("replace", "m-0")]
+    s.replace_machine("node-0", "m-0", "node-0", "m-9", "workers")
+    s.pages["node-0"].body = ooms(0)
+    new_process(s, "node-0")
+    s.run(20)
+    killed(s, 0, times=1)
+    s.run(300)
+    assert phase(s) is Phase.RECOVERED
 
 
 BESIDE = f"""{HEAD}sources: [npd]
