@@ -18,6 +18,7 @@ from recovery.decide.diagnosis import (
     cleared,
     diagnosed,
     fault_of,
+    live,
     name,
     of_a_boot_before,
     settled,
@@ -98,11 +99,14 @@ def taken_back(s: Situation, found: tuple[Diagnosis, ...], r: Record) -> bool:
     if not left:
         return True
     confirmed = r.phase in (Phase.WAITING, Phase.RECOVERING)
-    return confirmed and all(s.now < d.due and _stated(d.fault, s) for d in left)
+    return confirmed and all(s.now < d.due and _opens_a_record(d, s) for d in left)
 
 
-def _stated(fault: Fault, s: Situation) -> bool:
-    return stated_now(fault, s) and not unreadable(s, fault)
+def _opens_a_record(d: Diagnosis, s: Situation) -> bool:
+    """Whether its source states it now. What was counted is stated no more once it happens too seldom, and
+    would be lost with the record."""
+    counted = d.fault.kind is not Kind.EDGE or bool(live(s, (d,)))
+    return counted and stated_now(d.fault, s) and not unreadable(s, d.fault)
 
 
 def only_tolerated(s: Situation, found: tuple[Diagnosis, ...]) -> Diagnosis | None:

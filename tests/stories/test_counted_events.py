@@ -288,6 +288,23 @@ def test_what_was_counted_beside_another_fault_goes_by_its_own_rule_once_its_win
     assert calls(s) == REBOOTED
 
 
+def test_what_was_counted_beside_another_fault_is_not_lost_when_that_ends_while_it_is_tolerated() -> None:
+    """By then it does not happen often any more, so it would get no record of its own."""
+    policy = BESIDE.replace(b"within: 10m}}, remedy", b"within: 10m}}, after: 30m, remedy")
+    s = all_well(policy, plugin_page(False, 0))
+    pause(s)
+    beside_the_plugins(s, 4, True)
+    s.run(700, step=5)
+    assert (phase(s), the_record(s).rule) == (Phase.WAITING, "nvlink")
+    s.pages["node-0"].body = ooms(3) + plugin_page(False, 1)
+    s.run(30)
+    resume(s)
+    s.run(16 * 60, step=5)
+    assert (phase(s), calls(s)) == (Phase.WAITING, [])
+    s.run(3 * 60, step=5)
+    assert (the_record(s).rule, calls(s)) == ("oom", REBOOTED)
+
+
 TOLERATED = OOMS.replace(b"    remedy", b"    after: 30m\n    remedy")
 
 
