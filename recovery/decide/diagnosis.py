@@ -14,11 +14,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from recovery.catalog import lookup
-from recovery.decide.acknowledged import SIGNAL_UNKNOWN as SIGNAL_UNKNOWN
 from recovery.decide.acknowledged import dealt_with, late_witness, left_to_treat, not_dealt_with
-from recovery.decide.acknowledged import what_is_said as what_is_said
 from recovery.decide.boot import put_before
 from recovery.decide.drill import is_to_be_watched
+from recovery.decide.remembered import SIGNAL_UNKNOWN as SIGNAL_UNKNOWN
+from recovery.decide.remembered import what_is_said as what_is_said
 from recovery.decide.room import short_device
 from recovery.decide.selector import selects
 from recovery.decide.situation import Situation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from recovery.decide.acknowledged import forgotten, remembered, still_a_persons
+from recovery.decide.acknowledged import still_a_persons
 from recovery.decide.decision import (
     Cancel,
     Decision,
@@ -21,6 +21,7 @@ from recovery.decide.diagnosis import diagnosed, name, told_apart
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.marks import anothers, marked, out_of_service
+from recovery.decide.remembered import forgotten, remembered
 from recovery.decide.room import kept
 from recovery.decide.situation import Role, Situation
 from recovery.decide.standing import before_service, left_behind

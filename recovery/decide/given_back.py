@@ -6,13 +6,13 @@ down that the node is wanted back; an agent, which has those rights, answers. PU
 
 from __future__ import annotations
 
-from recovery.decide.acknowledged import as_counted_now
 from recovery.decide.decision import Decision, EventReason, Report, WriteRecord, act
 from recovery.decide.endings import end
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import TABLE, Event
 from recovery.decide.situation import Situation
 from recovery.decide.standing import before_service
+from recovery.decide.stated_since import as_counted_now
 from recovery.model import Phase, Record
 from recovery.quick import replace
 

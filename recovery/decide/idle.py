@@ -8,17 +8,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from recovery.decide import brakes
-from recovery.decide.acknowledged import (
-    as_a_persons,
-    as_released,
-    brought_up_to_date,
-    closed_at,
-    full,
-    late_witness,
-    remembered,
-    stated_after,
-    worth_a_record,
-)
+from recovery.decide.acknowledged import late_witness, worth_a_record
 from recovery.decide.assessment import Assessment
 from recovery.decide.boot import agrees
 from recovery.decide.budget import places
@@ -68,10 +58,12 @@ from recovery.decide.history import HistoryEvent, note
 from recovery.decide.latch import has_ended, held, noted
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.marks import found_on
+from recovery.decide.remembered import as_a_persons, closed_at, full, remembered
 from recovery.decide.retention import counts_on, expired, nothing_wrong, still_counts
 from recovery.decide.room import MOST_FAULTS, kept
 from recovery.decide.situation import Situation
 from recovery.decide.standing import before_service, standing_now, words
+from recovery.decide.stated_since import as_released, brought_up_to_date, stated_after
 from recovery.model import TAINT, Fault, Kind, Machine, Phase, Record, Step
 from recovery.quick import replace
 from recovery.units import few, span

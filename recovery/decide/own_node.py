@@ -8,7 +8,6 @@ agent left open is for ``orphan.conclude``, on another node.
 from __future__ import annotations
 
 from recovery.decide import brakes
-from recovery.decide.acknowledged import in_their_lives
 from recovery.decide.assessment import Assessment, assess
 from recovery.decide.boot import agrees, put_before, with_node_behind
 from recovery.decide.budget import places, queue_is_full
@@ -57,6 +56,7 @@ from recovery.decide.probation import fault_returned, prove
 from recovery.decide.queue import suspect, waiting
 from recovery.decide.room import MOST_BOOTS, kept
 from recovery.decide.situation import Situation
+from recovery.decide.stated_since import in_their_lives
 from recovery.decide.stuck_pods import stuck_pods
 from recovery.decide.tried import accounted
 from recovery.model import Cause, Marks, Phase, Record

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
 from recovery.decide import tried, validation
-from recovery.decide.acknowledged import as_counted_now
 from recovery.decide.assessment import Assessment
 from recovery.decide.budget import replacement_of
 from recovery.decide.decision import (
@@ -39,6 +38,7 @@ from recovery.decide.history import HistoryEvent, note
 from recovery.decide.in_flight import replaced_by
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import PageThere, Role, Situation
+from recovery.decide.stated_since import as_counted_now
 from recovery.model import Cause, Done, Evidence, Fault, Reading, Record
 from recovery.quick import replace
 from recovery.units import few, span

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from recovery.decide import brakes, budget
-from recovery.decide.acknowledged import forgotten
 from recovery.decide.assessment import Assessment
 from recovery.decide.budget import kept_labels, line_of, noted_rule, noted_scopes, scopes_of
 from recovery.decide.claims import claimed_twice, same_machine
@@ -56,6 +55,7 @@ from recovery.decide.latch import (
 )
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.provider_step import not_yet
+from recovery.decide.remembered import forgotten
 from recovery.decide.situation import Situation
 from recovery.decide.tried import BY_KEY, ended, held_together, over
 from recovery.decide.windows import next_opening, open_since, windows_of

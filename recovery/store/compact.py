@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from recovery.decide.acknowledged import SURE, WIDTH, digested
+from recovery.decide.remembered import SURE, WIDTH, digested
 from recovery.decide.room import LEAST_STARTS, with_short_message
 from recovery.model import Phase, Record, Start
 from recovery.provider.known import forgotten, packed

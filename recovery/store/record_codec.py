@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from recovery.decide.acknowledged import MOST_KEPT as ACKNOWLEDGED
-from recovery.decide.acknowledged import digested
 from recovery.decide.history import HISTORY, LONGEST_LINE
+from recovery.decide.remembered import MOST_KEPT as ACKNOWLEDGED
+from recovery.decide.remembered import digested
 from recovery.decide.room import LONGEST_DEVICE, heavier, kept
 from recovery.errors import Undecodable
 from recovery.model import (

@@ -17,7 +17,7 @@ import kubernetes_validate
 import pytest
 from recovery_testkit.kubeschema import settle, violations
 
-from recovery.decide import acknowledged, budget, room
+from recovery.decide import budget, remembered, room
 from recovery.model import (
     GROUP,
     VERSION,
@@ -469,7 +469,7 @@ def test_the_policies_know_the_layouts_and_the_fields_that_the_program_writes() 
     assert {*said["CONCLUDED"], *said["LOST_FIELDS"]} <= set(schema["properties"]["status"]["properties"])
     assert said["RECORD_COUNTS"] == {
         "faults": room.MOST_FAULTS,
-        "acknowledged": acknowledged.MOST_KEPT,
+        "acknowledged": remembered.MOST_KEPT,
         "starts": records.STARTS,
     }
 

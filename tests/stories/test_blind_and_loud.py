@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from recovery_testkit.stage import Stage, npd_page
 
-from recovery.decide.acknowledged import SURE, WIDTH
 from recovery.decide.endings import close
 from recovery.decide.lifecycle import Event
+from recovery.decide.remembered import SURE, WIDTH
 from recovery.errors import Refused, Unreadable
 from recovery.model import Phase
 from tests.builders.policies import policy_file

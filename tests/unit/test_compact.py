@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from recovery.decide.acknowledged import MOST_DIGESTS, WIDTH, digest
 from recovery.decide.history import note
+from recovery.decide.remembered import MOST_DIGESTS, WIDTH, digest
 from recovery.decide.room import kept
 from recovery.decide.standing import left_behind
 from recovery.model import (

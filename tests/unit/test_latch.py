@@ -11,19 +11,12 @@ import pytest
 from recovery.agent.boot_id import KernelBoot
 from recovery.catalog import default_for, faults
 from recovery.config.policy_file import parse_policy
-from recovery.decide.acknowledged import (
-    closed_with,
-    dealt_with,
-    digest,
-    digested,
-    forgotten,
-    late_witness,
-    remembered,
-)
+from recovery.decide.acknowledged import dealt_with, late_witness
 from recovery.decide.diagnosis import SIGNAL_UNKNOWN, diagnosed
 from recovery.decide.endings import close
 from recovery.decide.latch import hold_of, latch_of, over, what_ends
 from recovery.decide.lifecycle import Event
+from recovery.decide.remembered import closed_with, digest, digested, forgotten, remembered
 from recovery.errors import SettingsError
 from recovery.model import Detector, Ends, Fault, Kind, Latch, Phase
 from recovery.signals import (

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from recovery_testkit.kubestore import KubernetesStore
 
-from recovery.decide.acknowledged import digest
 from recovery.decide.history import HISTORY, note
+from recovery.decide.remembered import digest
 from recovery.errors import Dropped, Undecodable
 from recovery.model import (
     Attempt,

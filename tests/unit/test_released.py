@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from recovery.decide.acknowledged import as_released, closed_at, dealt_with, in_their_lives, not_dealt_with
+from recovery.decide.acknowledged import dealt_with, not_dealt_with
 from recovery.decide.diagnosis import fault_of
 from recovery.decide.endings import close
 from recovery.decide.lifecycle import Event
+from recovery.decide.remembered import closed_at
 from recovery.decide.situation import Situation
+from recovery.decide.stated_since import as_released, in_their_lives
 from recovery.model import Fault, Kind, Machine, Marks, NodeView, Phase, Problem, Reading, Record
 from tests.builders.faults import edge, fault, problem, reading
 from tests.builders.nodes import MACHINE, node

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 
 import recovery.decide.acknowledged
 import recovery.signals.compare
-from recovery.decide.acknowledged import by_plugin, new_life
+from recovery.decide.acknowledged import new_life
+from recovery.decide.remembered import by_plugin
 from recovery.model import Fault, Problem
 from recovery.signals.compare import Comparison
 from recovery.signals.page import Pair
