@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from recovery.decide import brakes
 from recovery.decide.assessment import Assessment
+from recovery.decide.chosen_ladder import deciding, with_ladder_of
 from recovery.decide.diagnosis import Diagnosis
 from recovery.decide.idle import new_record
-from recovery.decide.queue import deciding, urgent, with_ladder_of
+from recovery.decide.queue import urgent
 from recovery.decide.situation import Situation
 from recovery.decide.witness import unconfirmed
 from recovery.model import Phase, Record

@@ -1,16 +1,17 @@
 """May a recovery start: is its fault confirmed, and is there a slot of the budget for it? PURE.
 
 The phase suspect tolerates a fault for as long as its rule says. The phase waiting is the queue for a slot.
+What is done is chosen in ``chosen_ladder.py``, and what a start writes is in ``start.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from recovery.decide import brakes, budget
 from recovery.decide.assessment import Assessment
-from recovery.decide.budget import kept_labels, line_of, noted_rule, noted_scopes, scopes_of
+from recovery.decide.budget import line_of
+from recovery.decide.chosen_ladder import deciding, remedy_left, way_back, with_ladder_of
 from recovery.decide.claims import claimed_twice, same_machine
 from recovery.decide.decision import (
     POLLED,
@@ -19,7 +20,6 @@ from recovery.decide.decision import (
     EventReason,
     Join,
     Report,
-    TakeSlot,
     WriteRecord,
     act,
     first_answer,
@@ -37,35 +37,24 @@ from recovery.decide.diagnosis import (
     matches,
     name,
     read_no_more,
-    rule_of,
     speaks_of,
     tolerated,
     was_treated,
     why_reported,
 )
-from recovery.decide.endings import DEFAULT_PROBATION, close_excluded, end, hand_over
-from recovery.decide.hardware import hardware
+from recovery.decide.endings import close_excluded, end, hand_over
 from recovery.decide.history import HistoryEvent, note, told
-from recovery.decide.latch import (
-    has_ended,
-    left_where_some_ended,
-    may_be_gone,
-    one_has_ended,
-    one_that_ended,
-)
+from recovery.decide.latch import has_ended, left_where_some_ended, may_be_gone, one_has_ended, one_that_ended
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.provider_step import not_yet
-from recovery.decide.remembered import forgotten
 from recovery.decide.situation import Situation
-from recovery.decide.tried import BY_KEY, ended, held_together, over
+from recovery.decide.start import granted, take_slot
+from recovery.decide.tried import BY_KEY, held_together, over
 from recovery.decide.windows import next_opening, open_since, windows_of
-from recovery.decide.witness import both, unconfirmed
-from recovery.model import GroupStart, Kind, Record, Rung, Slot, Start, Step, Validation
+from recovery.decide.witness import unconfirmed
+from recovery.model import Kind, Record
 from recovery.quick import replace
 from recovery.units import span
-
-CORDON_ONLY = (Rung(Step.CORDON, timedelta(minutes=15)),)
-"""The ladder where no step of the remedy is left to try: keep pods off the node, then hand over."""
 
 
 def suspect(s: Situation, a: Assessment, r: Record) -> Decision:
@@ -87,15 +76,6 @@ def suspect(s: Situation, a: Assessment, r: Record) -> Decision:
 def _not_due_yet(s: Situation, d: Diagnosis) -> Decision:
     """The rule of ``d`` tolerates it for a while."""
     return wait(tolerated(d, d.due - s.now), until(d.due, s.now), "tolerated")
-
-
-def deciding(s: Situation, found: Iterable[Diagnosis]) -> Diagnosis:
-    """Which of these faults (there is one at least) decides what is done.
-
-    Of those that are due, the first rule of the policy wins. A fault that is still tolerated does not hold up
-    another one. A fault that has ended comes last.
-    """
-    return min(found, key=lambda x: (has_ended(x.fault, s), not x.treat, s.now < x.due, x.rank, x.due))
 
 
 def _unknown_by_now(s: Situation, a: Assessment, r: Record, d: Diagnosis, blind: str) -> Decision | None:
@@ -129,59 +109,6 @@ def _chosen_again(
     """The record waits for what the rule of ``d`` says from now on. Its sentence says why it was chosen."""
     record, why = with_ladder_of(s, a, r, d)
     return act(WriteRecord(record), f"{before}{why}{after}", Report(EventReason.CONFIRMED, warning=True))
-
-
-def with_ladder_of(s: Situation, a: Assessment, r: Record, d: Diagnosis) -> tuple[Record, str]:
-    """``r`` with the ladder that the rule of ``d`` says, and the sentence that says so.
-
-    Faults that have ended are taken off the record. If one comes again, it is a new fault.
-    """
-    ladder = remedy_left(d, r)
-    steps = ", ".join(map(str, ladder))
-    why = f"{name(d.fault)}: rule {d.rule_name} says {steps}"
-    treated = {x.fault.key: as_treated(x) for x in a.found}
-    gone = tuple(f for f in r.faults if f.key != d.fault.key and has_ended(f, s))
-    if r.tried:
-        why += f" (without {', '.join(step.value for step in r.tried)}, after which it came back)"
-    validate, probation = way_back(d)
-    chosen = replace(
-        note(forgotten(r, gone), s.now, HistoryEvent.CONFIRMED, why),
-        faults=tuple(treated.get(f.key, f) for f in r.faults if f not in gone),
-        rule=d.rule_name,
-        ladder=ladder,
-        validate=validate,
-        validation=None,
-        after=d.after,
-        probation=probation,
-        rung=0,
-        rung_since=None,
-        intent=None,
-        replacement="",
-        replacement_machine="",
-        scopes=_scopes(s, scopes_of(s.node.labels if s.node else {}, _told(s))),
-    )
-    return chosen, why
-
-
-def remedy_left(d: Diagnosis, r: Record) -> tuple[Rung, ...]:
-    """The ladder that the rule of ``d`` says, without what did not help on ``r``."""
-    return without_tried(d.ladder, r.tried) or CORDON_ONLY
-
-
-def way_back(d: Diagnosis) -> tuple[Validation | None, timedelta]:
-    """What the rule of ``d`` asks before the node is given back: a Job, and how long it has to be healthy."""
-    return (d.rule.validate, d.rule.probation) if d.rule is not None else (None, DEFAULT_PROBATION)
-
-
-def without_tried(ladder: tuple[Rung, ...], tried: tuple[Step, ...]) -> tuple[Rung, ...]:
-    """``ladder`` without the steps that did not help. A step tried once is left out once."""
-    left, gone = [], list(tried)
-    for rung in ladder:
-        if rung.do in gone:
-            gone.remove(rung.do)
-        else:
-            left.append(rung)
-    return tuple(left)
 
 
 # ---------------------------------------------------------------- in the queue
@@ -522,62 +449,3 @@ def _look_again(s: Situation, a: Assessment, r: Record) -> timedelta:
     if waits_behind(s, r):
         return SELDOM
     return min(POLLED + brakes.STAGGER * len(a.ahead), SELDOM)
-
-
-def take_slot(s: Situation, r: Record) -> Decision:
-    group = s.preflight.group if s.preflight else r.machine.group
-    kept = kept_labels(s.node.labels if s.node else {}, _told(s))
-    m, rule = r.machine, _rule(s, r)
-    at = m.provider_id if brakes.few_out(s) else ""
-    slot = Slot(r.node, r.uid, r.attempt + 1, ("fleet",), s.now, kept, m.id, group, rule, at)
-    slot = replace(slot, scopes=noted_scopes(slot))
-    start = GroupStart(s.now, r.node, group, r.machine.id, r.faults[0].reason, hardware(s.node))
-    return act(TakeSlot(slot, start), f"{name(r.faults[0])}: a slot of the budget is free and is taken")
-
-
-def _told(s: Situation) -> set[str]:
-    """The keys of the labels that slot and record keep of the node, for when it has gone."""
-    return {*s.policy.limits.budget_per, *s.policy.limits.population}
-
-
-def _scopes(s: Situation, told: tuple[str, ...]) -> tuple[str, ...]:
-    """``told``, and the values that the brake goes by: a node counts there, too, when it has gone."""
-    braked = scopes_of(s.node.labels if s.node else {}, s.policy.limits.brake_per)
-    return tuple(dict.fromkeys((*told, *braked)))
-
-
-def _rule(s: Situation, r: Record) -> str:
-    """The rule that the slot is for, where any rule has a budget: room on the gate is short."""
-    if all(rule.budget is None for rule in s.policy.rules):
-        return ""
-    rule = rule_of(s, r)
-    return noted_rule(rule.name if rule else r.rule)
-
-
-def granted(s: Situation, a: Assessment, r: Record) -> Decision:
-    """The slot is taken: the record says so before any mark is put on the node."""
-    group = _group_at_start(s, a, r)
-    at = a.slot.since if a.slot and a.slot.machine else s.now  # the same start as on the gate
-    why = f"{name(r.faults[0])}: recovery starts ({', '.join(map(str, r.ladder))}){both(s, r)}"
-    started = replace(
-        note(r, s.now, HistoryEvent.STARTED, why),
-        scopes=_scopes(s, noted_scopes(a.slot)) if a.slot else r.scopes,
-        phase=move(r.phase, Event.GRANTED),
-        phase_since=s.now,
-        progress=replace(ended(r), step_since=s.now, tries=0, retry_at=None),
-        machine=replace(r.machine, group=group),
-        starts=(*r.starts, Start(at, r.machine.id, r.faults[0].reason, group, hardware(s.node))),
-    )
-    return act(WriteRecord(started), why, Report(EventReason.RECOVERY_STARTED, warning=True))
-
-
-def _group_at_start(s: Situation, a: Assessment, r: Record) -> str:
-    """The machine's group, as the gate noted it when the slot was taken.
-
-    The preflight, which knows it too, is not made once this slot has used up the budget.
-    """
-    if a.slot and a.slot.group:
-        return a.slot.group
-    starts = s.gate.starts if s.gate else ()
-    noted = next((x.group for x in reversed(starts) if x.machine == r.machine.id and x.group), "")
-    return noted or (s.preflight.group if s.preflight else r.machine.group)

@@ -10,11 +10,11 @@ import pytest
 
 from recovery.decide import brakes
 from recovery.decide.assessment import assess
+from recovery.decide.chosen_ladder import CORDON_ONLY
 from recovery.decide.decision import Join, TakeSlot, Verb, WriteRecord
 from recovery.decide.idle import given_back_by_hand
 from recovery.decide.in_flight import has_new_boot
 from recovery.decide.own_node import decide
-from recovery.decide.queue import CORDON_ONLY
 from recovery.decide.situation import Lease, Situation
 from recovery.decide.standing import standing, standing_now
 from recovery.model import (

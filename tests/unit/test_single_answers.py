@@ -10,6 +10,7 @@ import pytest
 
 from recovery.agent.observe import LEEWAY, past
 from recovery.decide import brakes, budget
+from recovery.decide.chosen_ladder import without_tried
 from recovery.decide.decision import Decision, TakeSlot, WriteRecord
 from recovery.decide.diagnosis import diagnose, silent_sources
 from recovery.decide.endings import close
@@ -20,7 +21,6 @@ from recovery.decide.marks import unmark_patch
 from recovery.decide.needs import needed
 from recovery.decide.orphan import OWN_AGENT_FIRST, conclude
 from recovery.decide.own_node import decide
-from recovery.decide.queue import without_tried
 from recovery.decide.situation import ClaimsByEvent, Lease, Preflighted, Role, Situation
 from recovery.model import (
     HARDWARE_ID,
