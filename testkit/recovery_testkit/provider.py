@@ -178,10 +178,12 @@ class FakeProvider:
         if self.members_error is not None:
             raise self.members_error
         self._asked_of |= {m.group for m in machines}
+        known = {m.id for m in machines}
         for name in sorted(self._asked_of & self.groups.keys()):
-            yield self._members_of(self.groups[name])
+            yield self._members_of(self.groups[name], known)
 
-    def _members_of(self, group: FakeGroup) -> GroupMembers:
+    def _members_of(self, group: FakeGroup, known: set[str]) -> GroupMembers:
+        """As AWS: of those that are ``known`` nobody asks when they were launched."""
         if group.unlisted:
             return GroupMembers(group.name, self.now(), unknown=group.unlisted)
         found = (
@@ -189,7 +191,7 @@ class FakeProvider:
                 Machine(self.name, m, f"fake:///{group.name}/{m}", group.name),
                 m not in group.states,
                 group.states.get(m, "in service"),
-                group.launched.get(m),
+                group.launched.get(m) if m not in known else None,
             )
             for m in group.in_service
         )

@@ -214,9 +214,36 @@ def test_a_controller_that_takes_over_goes_on_with_it() -> None:
     s.fleet("second")
     minutes(s, cloud, 90)
     assert the_record(s, LOST).phase is Phase.HANDED_OVER
+    assert value(s.actors["second"], "node_recovery_never_joined_machines", group="workers") == 1
     s.register("node-9", "m-9")
     minutes(s, cloud, 3)
     assert the_record(s, LOST).sentence.endswith("it joined as node-9")
+
+
+def test_it_is_counted_for_as_long_as_it_lasts_and_is_one_of_the_twenty_of_its_group() -> None:
+    s, cloud = fleet()
+    for i in range(19):
+        launch(s, f"m-{100 + i}")
+    minutes(s, cloud, 17)
+    for i in range(5):
+        launch(s, f"m-{200 + i}")
+    minutes(s, cloud, 20)
+    assert len([r for r in records(s) if r.startswith("never-joined.")]) == 20
+    assert value(s.actors["controller"], "node_recovery_never_joined_machines", group="workers") == 25
+
+
+def test_a_controller_that_takes_over_finds_it_though_its_group_has_no_node_any_more() -> None:
+    s, cloud = fleet(count=1)
+    s.add_node("other-0", "n-0", group="others")
+    minutes(s, cloud, 17)
+    s.kill(s.actors["controller"])
+    s.delete_node("node-0")
+    s.provider.terminate("workers", "m-0")
+    s.provider._asked_of.clear()
+    s.fleet("second")
+    minutes(s, cloud, 10)
+    assert the_record(s, LOST).phase is Phase.HANDED_OVER
+    assert value(s.actors["second"], "node_recovery_never_joined_machines", group="workers") == 1
 
 
 def test_who_leads_no_more_shows_no_number() -> None:

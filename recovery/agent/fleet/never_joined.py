@@ -230,21 +230,23 @@ class Roll:
         return folded(listed)
 
     def _groups(self) -> Iterable[GroupMembers]:
-        """The groups of the Nodes that this controller looks after, and of the machines on records."""
-        machines: dict[str, list[Machine]] = {}
-        for node in self._nodes.all():
-            machine = self._providers.identify(node).machine
-            if machine is not None:
-                machines.setdefault(machine.provider, []).append(machine)
-        for machine in self._on_record.values():
-            if machine.provider:
-                machines.setdefault(machine.provider, []).append(machine)
-        for name, known in sorted(machines.items()):
+        """The groups of the Nodes that this controller looks after, and of the machines on records.
+
+        A provider need not say when a machine was launched that is named to it, so one on a record would not
+        be found again. Those that an earlier leader has found are named beforehand: from then on their groups
+        are listed.
+        """
+        joined = _by_provider(filter(None, (self._providers.identify(n).machine for n in self._nodes.all())))
+        earlier = _by_provider(m for name, m in self._on_record.items() if name not in self._found)
+        on_record = _by_provider(self._on_record.values())
+        for name in sorted(joined.keys() | on_record.keys()):
             provider = self._providers.get(name)
-            if isinstance(provider, ListsMembers):
-                yield from provider.members(known)
-            else:
+            if not isinstance(provider, ListsMembers):
                 self._say(f"provider {name}", f"provider {name} has no groups that could be listed")
+                continue
+            if name in earlier:
+                list(provider.members(earlier[name]))
+            yield from provider.members(joined.get(name, ()))
 
     def _known(self, *, fresh: bool) -> never_joined.Nodes:
         """Whose machine is which Node. ``fresh``: asked of the API server, for the whole cluster."""
@@ -261,3 +263,12 @@ class Roll:
         if found.unclear:
             raise _Unknown(f"Node {found.unclear} has no providerID, so it may be any machine")
         return found
+
+
+def _by_provider(machines: Iterable[Machine]) -> dict[str, list[Machine]]:
+    """Those of which it is known whose they are."""
+    found: dict[str, list[Machine]] = {}
+    for machine in machines:
+        if machine.provider:
+            found.setdefault(machine.provider, []).append(machine)
+    return found
