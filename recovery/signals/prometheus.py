@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from recovery.model import Ends, MetricRow, Problem, Reading
+from recovery.model import Ends, Latch, MetricRow, Problem, Reading
 from recovery.quick import replace
 from recovery.signals.detectors import detectors, plugins
 from recovery.signals.own_node import EVIDENCE, Complaints, devices
@@ -52,11 +52,12 @@ class Look:
 @dataclass(frozen=True, slots=True)
 class State:
     """What must be remembered between two looks, of one boot. ``good``: since which sample each pair is
-    good."""
+    good. ``over``: those of them whose fault a good value has ended."""
 
     boot_id: str = ""
     held: Mapping[Pair, Problem] = field(default_factory=dict)
     good: Mapping[Pair, datetime] = field(default_factory=dict)
+    over: frozenset[Pair] = frozenset()
     unknown_since: Mapping[str, datetime] = field(default_factory=dict)
 
 
@@ -96,12 +97,14 @@ def observe(state: State, look: Look) -> tuple[State, Reading]:
     fresh = look.at + FRESH_FOR
     held = {p: replace(x, fresh_until=fresh) if p in gone else x for p, x in held.items()}
     held = {p: x for p, x in held.items() if p not in words.back}
+    over = (state.over & words.good.keys()) | words.back
     # That the API server is silent is told by itself.
     since = {
         t: state.unknown_since.get(t, _since(look, t, failing))
         for t, why in unknown.items()
         if why != look.why
     }
+    known = State(state.boot_id, held, words.good, over, since)
     reading = Reading(
         source=SOURCE,
         at=look.at,
@@ -111,10 +114,10 @@ def observe(state: State, look: Look) -> tuple[State, Reading]:
         cleared=frozenset(words.back) if "*" not in unknown else frozenset(),
         listed=frozenset({*pairs, *held, *((w.row.type.text, "") for w in look.rows if w.row.type.text)}),
         gone=gone,
-        ends={p: s[0].row.ends for p, s in pairs.items() if s[0].row.ends != Ends()},
+        ends={p: ends for p, s in pairs.items() if (ends := _ends(known, p, s)) != Ends()},
         devices={pair: frozenset(s.device for s in said) for pair, said in pairs.items()},
     )
-    return State(state.boot_id, held, words.good, since), reading
+    return known, reading
 
 
 def _words(
@@ -133,7 +136,7 @@ def _words(
         else:
             oldest = min(s.at for s in said)
             words.good[pair] = state.good.get(pair, oldest)
-            if latched(said[0]):
+            if _is_latched(state, pair, said):
                 continue
             if oldest - words.good[pair] >= max(_scraped_twice(s) for s in said):
                 words.back.add(pair)
@@ -188,6 +191,31 @@ def latched(s: Stated) -> bool:
     return not s.row.takes_back
 
 
+def _is_latched(state: State, pair: Pair, said: Sequence[Stated]) -> bool:
+    """Whether no good value takes back the fault ``pair``. Rows may state one fault, and end it in different
+    ways: those that have stated it count. Where nobody knows which ones did, the stricter ones do."""
+    if (fault := state.held.get(pair)) is not None:
+        return fault.latched
+    return pair not in state.over and any(map(latched, _of_each_row(said)))
+
+
+def _of_each_row(said: Sequence[Stated]) -> Sequence[Stated]:
+    """One series of each row: what ends their faults is the same for all of them."""
+    return tuple({id(s.row): s for s in said}.values())
+
+
+def _ends(state: State, pair: Pair, said: Sequence[Stated]) -> Ends:
+    """What the rows that ``_is_latched`` goes by say of the end of that fault."""
+    if len(each := _of_each_row(said)) == 1:
+        return each[0].row.ends
+    strict = _is_latched(state, pair, each)
+    rows = [s.row.ends for s in each if latched(s) is strict]
+    return Ends(
+        max((e.latch for e in rows if e.latch is not None), key=list(Latch).index, default=None),
+        max((e.hold for e in rows if e.hold is not None), default=None),
+    )
+
+
 def _problem(state: State, pair: Pair, bad: Sequence[Stated], look: Look) -> Problem:
     old, row = state.held.get(pair), bad[0].row
     began = max((s.begun for s in bad if s.begun is not None), default=None)
@@ -202,7 +230,7 @@ def _problem(state: State, pair: Pair, bad: Sequence[Stated], look: Look) -> Pro
         message=said[:EVIDENCE],
         since=old.since if old else look.at,
         fresh_until=look.at + FRESH_FOR,
-        latched=latched(bad[0]),
+        latched=(old is not None and old.latched) or any(map(latched, bad)),
         life=row.name,
         stated=began or (old.stated if old else None),
         lasting=row.of_alerts,

@@ -32,9 +32,16 @@ OF_THE_SCRAPE = frozenset(
     {
         *("__name__", "alertname", "alertstate", "container", "endpoint", "instance", "job", "namespace"),
         *("pod", "prometheus", "prometheus_replica", "replica", "service", "severity"),
+        *("exported_container", "exported_instance", "exported_job", "exported_namespace", "exported_pod"),
+        "DCGM_FI_DRIVER_VERSION",
     }
 )
-"""Labels that say nothing of which device it is."""
+"""Labels that say nothing of which device it is. dcgm-exporter names the pod that a GPU was given to, which
+Prometheus calls ``exported_pod``, and its driver: without this pod, and with another driver, it is the same
+GPU."""
+OF_THE_VALUE = frozenset({"err_code", "err_msg"})
+"""Labels that say the value of the series, as dcgm-exporter's XIDs have them: the good value is in another
+series. An alert with another code is another alert."""
 
 Ages = Mapping[int, float]
 _SELECTOR = r"[a-zA-Z_:][a-zA-Z0-9_:]*(?:\{(?:[^{}\"']|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')*\})?"
@@ -120,20 +127,23 @@ def _series(row: MetricRow, found: Any, old: Ages | None, now: datetime, late: f
     state, said = _judged(row, _value(found)[1], late + (age if old is not None else 0.0))
     at = now - min(timedelta(seconds=max(age, 0.0)), LOOKBACK) if math.isfinite(age) else now - LOOKBACK
     at -= timedelta(seconds=late)
-    of_node = {row.node, "node", row.type.label, row.reason.label}
-    device = ",".join(
-        f"{k}={v}" for k, v in sorted(labels.items()) if k not in OF_THE_SCRAPE and k not in of_node
-    )
     stated = Stated(
         row,
         sys.intern(type_),
         sys.intern(reason),
-        sys.intern(visible(device)[:LONGEST_DEVICE]),
+        sys.intern(visible(_device(row, labels))[:LONGEST_DEVICE]),
         state,
         sys.intern(said),
         at,
     )
     return Series(labels.get(row.node, ""), labels.get("instance", ""), stated)
+
+
+def _device(row: MetricRow, labels: Mapping[str, str]) -> str:
+    """Which device of its node a series is about: what is left of its labels."""
+    said = {row.node, "node", row.type.label, row.reason.label}
+    left = ((k, v) for k, v in sorted(labels.items()) if k not in OF_THE_SCRAPE and k not in said)
+    return ",".join(f"{k}={v}" for k, v in left if k not in OF_THE_VALUE or row.of_alerts)
 
 
 def _fit(name: str) -> bool:

@@ -18,8 +18,8 @@ class NodeNames:
         self._at: dict[str, set[str]] = {}
         for node in nodes:
             self._names.add(node.name)
-            for address in node.addresses:
-                self._at.setdefault(_host(address), set()).add(node.name)
+            for host in filter(None, map(_host, node.addresses)):  # a Node may have an address without text
+                self._at.setdefault(host, set()).add(node.name)
 
     def node_of(self, place: str, what: str) -> tuple[str, str]:
         """The name of the one Node that ``place`` names, or whose address it is; or "" and why there is none.
