@@ -233,7 +233,7 @@ def _problem(state: State, pair: Pair, bad: Sequence[Stated], look: Look) -> Pro
         latched=(old is not None and old.latched) or any(map(latched, bad)),
         life=row.name,
         stated=began or (old.stated if old else None),
-        lasting=row.of_alerts,
+        lasting=all(s.row.of_alerts for s in bad),
         device=where,
     )
 

@@ -119,6 +119,30 @@ def test_an_alert_that_goes_away_is_not_ended_by_a_row_of_its_name(server: Serve
     assert calls(w.s) == [("replace", "m-0")]
 
 
+@pytest.mark.parametrize("first", [True, False], ids=["alerts first", "alerts last"])
+def test_a_gauge_that_is_bad_after_the_boot_is_no_old_word_though_an_alert_of_its_name_fires(
+    server: Server, first: bool
+) -> None:
+    """The controller was started anew meanwhile, so that it does not know since when either says so."""
+    own = SOFT.replace("type: Gpu,", "type: GpuBad,")
+    w = scene(
+        server,
+        asking(f"alerts, {own}" if first else f"{own}, alerts", "{type: GpuBad}", REBOOT),
+        metric="soft",
+    )
+    server.put("ALERTS", 1, alertname="GpuBad", alertstate="firing", node="node-0")
+    server.put("soft", 1, node="node-0")
+    pass_time(w.s, 60, w.cloud)
+    assert calls(w.s) == [("reboot", "m-0")]
+    server.drop("soft", node="node-0")
+    pass_time(w.s, 30, w.cloud)
+    boot(w.s, "node-0")
+    server.put("soft", 1, node="node-0")
+    another_leader(w.s)
+    to_the_end(w.s, w.cloud)
+    assert calls(w.s) == [("reboot", "m-0"), ("replace", "m-0")]
+
+
 # ---------------------------------------------------------------- labels that change
 
 XID = (
