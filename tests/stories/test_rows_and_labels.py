@@ -8,6 +8,7 @@ import pytest
 from recovery_testkit.clock import FakeClock
 
 from recovery.model import Phase
+from tests.builders.http_server import answering
 from tests.stories.prometheus_server import Server, serving
 from tests.stories.scenery import pass_time, to_the_end
 from tests.stories.scenes import (
@@ -191,6 +192,54 @@ def test_what_a_person_released_is_no_news_because_the_gpu_has_another_pod(serve
     states(w, "node-0", 79, "train-2")
     pass_time(w.s, 120, w.cloud)
     assert (phase(w.s), marked(w.s)) == (Phase.RELEASED, NO_MARKS)
+
+
+# ---------------------------------------------------------------- queries that look back
+
+FLAPS = IB.replace("ib_dev", "max_over_time(ib_dev[30m])")
+SLOWLY = "{do: drain, within: 10m, then: force}, {do: reboot, within: 2h}, {do: replace}"
+
+
+class LookingBack(Server):
+    """Says of ``max_over_time(ib_dev[30m])`` what was put there; which value that is, the story says."""
+
+    def _evaluate(self, query: str, at: float, lookback: float) -> list[tuple[dict[str, str], str]]:
+        return super()._evaluate(query.replace("max_over_time(ib_dev[30m])", "ib_dev"), at, lookback)
+
+
+@pytest.fixture
+def looking_back() -> Iterator[LookingBack]:
+    made = LookingBack(FakeClock())
+    with answering(made):
+        yield made
+
+
+def rebooted_for_flaps(server: Server) -> Scene:
+    """A node that was bad within half an hour before the reboot that it got for that."""
+    w = scene(server, asking(FLAPS, remedy=SLOWLY))
+    pass_time(w.s, 31 * 60, w.cloud)
+    server.put("ib_dev", 3, node="node-0")
+    pass_time(w.s, 60, w.cloud)
+    assert calls(w.s) == [("reboot", "m-0")]
+    boot(w.s, "node-0")
+    pass_time(w.s, 25 * 60, w.cloud)
+    assert (calls(w.s), phase(w.s)) == ([("reboot", "m-0")], Phase.PROVING)
+    return w
+
+
+def test_what_a_query_still_says_of_the_time_before_the_boot_is_no_fault_of_this_one(
+    looking_back: LookingBack,
+) -> None:
+    w = rebooted_for_flaps(looking_back)
+    looking_back.put("ib_dev", 0, node="node-0")
+    to_the_end(w.s, w.cloud)
+    assert (calls(w.s), phase(w.s), marked(w.s)) == ([("reboot", "m-0")], Phase.RECOVERED, NO_MARKS)
+
+
+def test_what_it_says_of_this_boot_alone_is_one(looking_back: LookingBack) -> None:
+    w = rebooted_for_flaps(looking_back)
+    to_the_end(w.s, w.cloud)
+    assert calls(w.s) == [("reboot", "m-0"), ("replace", "m-0")]
 
 
 # ---------------------------------------------------------------- whose series it is

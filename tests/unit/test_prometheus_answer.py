@@ -4,6 +4,7 @@ all."""
 from __future__ import annotations
 
 import math
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from recovery.catalog import metric_rows
 from recovery.errors import Unreadable
 from recovery.model import Bound, Ends, Latch, MetricRow, Named
-from recovery.signals.prometheus_answer import LOOKBACK, State, ages, read, time_of
+from recovery.signals.prometheus_answer import LOOKBACK, State, ages, looks_back, read, time_of
 from recovery.units import parse_bound
 from tests.builders.times import NOW, SECOND
 
@@ -147,6 +148,25 @@ def test_what_is_no_instant_vector_is_no_answer(result: list[Any]) -> None:
 )
 def test_the_samples_time_is_asked_for_where_the_query_shows_them(query: str, when: str) -> None:
     assert time_of(query) == when
+
+
+@pytest.mark.parametrize(
+    ("query", "minutes"),
+    [
+        ("max by (node) (x)", 0),
+        ('max by (node) (x{job=~"[5m]|offset 5m"})', 0),
+        ("max by (node) (increase(x[30m]))", 30),
+        ("max by (node) (max_over_time(rate(x[5m])[1h30m:1m]))", 95),
+        ("max by (node) (changes(x[ 600 ]) offset 10m)", 20),
+        ("max by (node) (x offset -5m)", 0),
+    ],
+)
+def test_how_far_a_query_looks_back_is_its_ranges_and_offsets(query: str, minutes: int) -> None:
+    assert looks_back(query) == timedelta(minutes=minutes)
+
+
+def test_no_ready_made_row_looks_back() -> None:
+    assert {looks_back(row.query) for rows in metric_rows().values() for row in rows} == {timedelta(0)}
 
 
 def test_all_ready_made_rows_say_how_old_their_samples_are() -> None:

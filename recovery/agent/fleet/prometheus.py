@@ -29,9 +29,11 @@ from recovery.signals.prometheus_answer import (
     Stated,
     ages,
     asked_at,
+    looks_back,
     read,
     time_of,
 )
+from recovery.units import span
 
 log = logging.getLogger(__name__)
 
@@ -47,11 +49,13 @@ Key = tuple[str, str, str]
 
 @dataclass
 class _Known:
-    """What is known of one node by one row. ``life``: the Node and its boot. ``gone``: since when a series is
-    not in the answer any more, which was there before; ``bad``: those of them that were a fault then.
-    ``owed``: those that were a fault when the boot before ended."""
+    """What is known of one node by one row. ``life``: the Node and its boot, which was seen to begin when it
+    ``began``, or else the Node was made then. ``gone``: since when a series is not in the answer any more,
+    which was there before; ``bad``: those of them that were a fault then. ``owed``: those that were a fault
+    when the boot before ended."""
 
     life: tuple[str, str]
+    began: datetime | None = None
     stated: Mapping[Key, Stated] = field(default_factory=dict)
     gone: Mapping[Key, datetime] = field(default_factory=dict)
     bad: frozenset[Key] = frozenset()
@@ -161,10 +165,12 @@ class Poller:
         first = r.word.at is None
         r.word = RowWord(r.row, now)
         for name in r.nodes.keys() | said.keys():
-            life = (views[name].uid, views[name].boot_id)
-            known = _followed(r.nodes.get(name), life, _bounded(said.get(name, {}), r.row), now, first)
+            old = _in_its_life(r.nodes.get(name), views[name], now)
+            of_node = _of_its_life(_bounded(said.get(name, {}), r.row), r.row, old.began, now)
+            known = _followed(old, of_node, now, first)
             if r.row.of_alerts:
-                known = _Known(life, {k: s for k, s in known.stated.items() if k not in known.gone})
+                there = {k: s for k, s in known.stated.items() if k not in known.gone}
+                known = _Known(old.life, stated=there)
             if known.stated:
                 r.nodes[name] = known
             else:
@@ -257,17 +263,35 @@ def _bounded(said: Mapping[Key, Stated], row: MetricRow) -> Mapping[Key, Stated]
     return {s.key: s for s in worst}
 
 
-def _followed(
-    old: _Known | None, life: tuple[str, str], said: Mapping[Key, Stated], now: datetime, first: bool
-) -> _Known:
+def _in_its_life(old: _Known | None, view: NodeView, now: datetime) -> _Known:
+    """What was known of a node before, as far as it counts in its life of now."""
+    life = (view.uid, view.boot_id)
+    if old is None or old.life[0] != view.uid:
+        return _Known(life, view.created)
+    if old.life == life:
+        return old
+    # A boot: what is gone since then may be gone for good.
+    owed = old.bad | {key for key, s in old.stated.items() if s.state is State.BAD}
+    return replace(old, life=life, began=now, bad=frozenset(), owed=owed)
+
+
+def _of_its_life(
+    said: Mapping[Key, Stated], row: MetricRow, began: datetime | None, now: datetime
+) -> Mapping[Key, Stated]:
+    """``said``, where a query that looks back to before the node's life ``began`` shows no fault of it."""
+    back = looks_back(row.query)
+    if not back or began is None or now - began >= back or row.of_alerts:
+        return said
+    why = f"its query looks back {span(back)}, to before the node was booted"
+    return {
+        key: s._replace(state=State.UNKNOWN, said=why) if s.state is State.BAD else s
+        for key, s in said.items()
+    }
+
+
+def _followed(old: _Known, said: Mapping[Key, Stated], now: datetime, first: bool) -> _Known:
     """What is known of a node after an answer. ``first``: there was none before it."""
-    booted = False
-    if old is None or old.life[0] != life[0]:
-        old = _Known(life)
-    elif old.life != life:  # a boot: what is gone since then may be gone for good
-        owed = old.bad | {key for key, s in old.stated.items() if s.state is State.BAD}
-        old = replace(old, life=life, bad=frozenset(), owed=owed)
-        booted = True
+    booted = old.began == now
     stated = {key: _begun(s, old, now, first) for key, s in said.items()}
     gone = {key: old.gone.get(key, now) for key in old.stated.keys() - said.keys()}
     was_bad = old.bad | {k for k, s in old.stated.items() if s.state is State.BAD and not booted}
@@ -278,7 +302,7 @@ def _followed(
         stated[key] = old.stated[key]._replace(state=State.UNKNOWN, said=why)
     for key in old.owed & stated.keys():
         stated[key] = stated[key]._replace(owed=True)
-    return _Known(life, stated, gone, bad, old.owed)
+    return _Known(old.life, old.began, stated, gone, bad, old.owed)
 
 
 def _begun(s: Stated, old: _Known, now: datetime, first: bool) -> Stated:
