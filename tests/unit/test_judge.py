@@ -209,6 +209,28 @@ def test_what_is_said_on_the_node_is_seen_later_than_on_a_page(lag: float, kinds
     assert [v.kind for v in found] == kinds
 
 
+@pytest.mark.parametrize(
+    ("after", "recorded", "kinds"),
+    [
+        (40, True, []),
+        (40, False, ["fault lost"]),
+        (90, True, ["withdrawn"]),
+    ],
+)
+def test_what_its_rule_tolerates_still_gets_a_record_of_its_own_once_another_is_withdrawn(
+    after: float, recorded: bool, kinds: list[str]
+) -> None:
+    h, other = History(), {"type": "GpuNvlink", "reason": "GpuNvlinkBad"}
+    rules = [
+        {"name": "patient", "match": {"type": "NeuronHealth"}, "after": "1m", "remedy": [{"do": "replace"}]}
+    ]
+    h.happens(facts.POLICY, "", limits={"cooldown": "0s"}, rules=rules).breaks("node-0").after(after)
+    h.record("node-0", "suspect", faults=[other, FAULT]).record("node-0", "withdrawn", faults=[other, FAULT])
+    if recorded:
+        h.after(1).record("node-0", "suspect", faults=[FAULT]).record("node-0", "handedOver", faults=[FAULT])
+    assert [v.kind for v in h.after(900).ends().found()] == kinds
+
+
 def test_a_call_right_after_the_page_was_lost_does_not() -> None:
     h = History().starts().happens(facts.PAGE, "node-0", state="unreadable").after(5)
     assert h.asks().kinds() == []

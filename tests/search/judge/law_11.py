@@ -202,9 +202,17 @@ class NotLost(Law):
             self.breaks("withdrawn after the call", r.node, told, r)
         about = {f.get("reason") for f in status(r.record).get("faults") or ()}
         there = [f for f in m.there() if self._visible(f, known=f.reason in about)]
-        if there := [f for f in there if f.reason in about or not self._taken(m.id, f)]:
+        there = [f for f in there if f.reason in about or not self._taken(m.id, f)]
+        if there := [f for f in there if not self._is_tolerated(w, r, f)]:
             told = f"closed as withdrawn, and {there[0].reason} is on {m.id} since {there[0].began:.0f}"
             self.breaks("withdrawn", r.node, told, r)
+
+    def _is_tolerated(self, w: Wrote, r: Recovery, f: Fault) -> bool:
+        """Whether its rule tolerates it still. Then it gets a record of its own next, and law ``ends`` judges
+        whether it did."""
+        policies = self.world.policies_of(w.actor, r.opened)
+        allowed = min((p.tolerates(f.type, f.reason) for p in policies), default=0.0)
+        return allowed > 0 and w.at - f.began < allowed + self.bounds.sickness
 
     def _taken(self, machine: str, f: Fault) -> bool:
         """Whether a person has released it, and it was not stated since: it is no fault of this record."""
