@@ -27,7 +27,7 @@ from recovery.decide.decision import (
     wait,
 )
 from recovery.decide.diagnosis import came_at, name, not_by_its_own_rule, tolerated
-from recovery.decide.endings import close_excluded, end, hand_over, has_our_marks, next_rung
+from recovery.decide.endings import close_excluded, end, hand_over, has_our_marks, moved_to_rung, next_rung
 from recovery.decide.history import HistoryEvent, note, told
 from recovery.decide.in_flight import begin_probation, observe_call, without_gate
 from recovery.decide.latch import left_where_some_ended, one_has_ended, only_tolerated
@@ -53,6 +53,8 @@ MARKED = {Step.CORDON: "cordoned", Step.TAINT: "tainted"}
 """Steps that are over once the marks are on the Node, and what it is then."""
 UNCORDONED = frozenset({Step.NOTIFY, Step.TAINT})
 """Steps that set no cordon."""
+MOST_STEPS = 22
+"""A record has room for as many."""
 
 
 def recovering(s: Situation, a: Assessment, r: Record) -> Decision:
@@ -285,6 +287,26 @@ def _pods_unknown(s: Situation, r: Record) -> Decision:
     if kept or r.step.then is Then.HAND_OVER:
         return hand_over(s, r, why)
     return next_rung(s, r, f"{why}; going on without them, as the policy says")
+
+
+def drain_again(r: Record, now: datetime) -> Record:
+    """``r`` with its drain once more before the provider's next step, where one has begun.
+
+    That is for a node that was in service for a while: the pods that came meanwhile would end with the
+    machine, and nobody would have asked their disruption budgets. Nothing else is done a second time.
+    """
+    if r.step is not None and r.step.do is Step.DRAIN:
+        return r if r.rung_since is None else moved_to_rung(r, r.rung, now)
+    drains = [rung for rung in r.ladder[: r.rung] if rung.do is Step.DRAIN]
+    nth = next((i for i, rung in enumerate(r.ladder) if i >= r.rung and rung.do.provider_action), None)
+    if not drains or nth is None or any(rung.do is Step.DRAIN for rung in r.ladder[r.rung : nth]):
+        return r
+    if nth == r.rung and r.ladder[nth - 1].do is Step.DRAIN:
+        return moved_to_rung(r, nth - 1, now)
+    longer = replace(r, ladder=(*r.ladder[:nth], drains[-1], *r.ladder[nth:]))
+    if len(longer.ladder) > MOST_STEPS:
+        return r
+    return moved_to_rung(longer, nth, now) if nth == r.rung else longer
 
 
 def go_on_draining(s: Situation, r: Record, plan: drain.Plan | None) -> Decision:

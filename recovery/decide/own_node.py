@@ -46,7 +46,7 @@ from recovery.decide.idle import (
     records_on_gate,
     tidy_up,
 )
-from recovery.decide.ladder import recovering, slot_put_back
+from recovery.decide.ladder import drain_again, recovering, slot_put_back
 from recovery.decide.latch import held, noted
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.marks import anothers
@@ -179,7 +179,8 @@ def _other_machine(s: Situation, a: Assessment, r: Record) -> Decision | None:
 def _new_node_object(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """The same machine under a new Node object, which has no marks of ours: go on.
 
-    No step sets them again while a call is in flight or its effect is proved, so they are set here.
+    No step sets them again while a call is in flight or its effect is proved, so they are set here. Before
+    the call the next step sets them, and what came to the node until then is drained, too.
     """
     assert s.node is not None
     if s.machine is None or s.node.uid == r.node_uid:
@@ -189,6 +190,8 @@ def _new_node_object(s: Situation, a: Assessment, r: Record) -> Decision | None:
         if brakes.first_reason(brakes.FORBIDDEN, s):
             return None  # not yet
         return marked_anew(s, r, why)
+    if r.phase is Phase.RECOVERING and not r.in_flight and (again := drain_again(r, s.now)) is not r:
+        r, why = again, f"{why} with another drain"
     changed = replace(note(r, s.now, HistoryEvent.REGISTERED, why), node_uid=s.node.uid, marks=Marks())
     return act(WriteRecord(changed), why, Report(EventReason.REGISTERED_ANEW))
 

@@ -24,9 +24,11 @@ from tests.stories.scenes import (
     messages,
     new_process,
     no_place,
+    pause,
     phase,
     ready,
     remove_pod,
+    resume,
     sayings,
     says,
     stubborn_pod,
@@ -167,6 +169,64 @@ def test_no_pod_that_came_to_a_node_registered_anew_is_lost_with_its_machine() -
     s.run(10)
     pods = s.store.request("GET", "/api/v1/pods").body["items"]
     assert (calls(s), [p["metadata"]["name"] for p in pods]) == ([("reboot", "m-0"), ("replace", "m-0")], [])
+
+
+def test_what_came_to_a_node_registered_anew_before_the_call_is_drained_as_well() -> None:
+    """The drain was over, and the call was held. Its agent is a pod of that Node, and is away meanwhile."""
+    s = at("before the call")
+    s.delete_node("node-0")
+    s.register("node-0", "m-0")
+    s.add_pod("came-since", "node-0", app="other")
+    s.run(1)
+    s.pages["node-0"].error = None
+    s.run(20)
+    pods = s.store.request("GET", "/api/v1/pods").body["items"]
+    assert (calls(s), [p["metadata"]["name"] for p in pods]) == ([("replace", "m-0")], [])
+    assert messages(s, "RegisteredAnew") == [
+        "node-0 was registered again by the same machine: the recovery goes on with another drain"
+    ]
+
+
+def test_a_step_that_did_not_help_is_not_done_again_for_what_came_to_a_node_registered_anew() -> None:
+    s = cast(REBOOTS)
+    s.fault("node-0")
+    s.run(5)
+    s.provider.groups["workers"].desired += 1
+    s.run(11 * 60, step=5)
+    assert (calls(s), the_record(s).rung) == ([("reboot", "m-0")], 2)
+    s.delete_node("node-0")
+    s.register("node-0", "m-0")
+    s.add_pod("came-since", "node-0", app="other")
+    s.run(5)
+    s.provider.groups["workers"].desired -= 1
+    s.run(60)
+    pods = s.store.request("GET", "/api/v1/pods").body["items"]
+    assert (calls(s), [p["metadata"]["name"] for p in pods]) == ([("reboot", "m-0"), ("replace", "m-0")], [])
+
+
+def test_a_node_registered_anew_is_not_called_drained_before_it_is_out_of_service_again() -> None:
+    s = at("draining")
+    pause(s)
+    s.delete_node("node-0")
+    s.register("node-0", "m-0")
+    remove_pod(s)
+    s.run(30)
+    assert (the_record(s).rung, marked(s)) == (0, NO_MARKS)
+    s.add_pod("came-since", "node-0", app="other")
+    resume(s)
+    s.run(20)
+    pods = s.store.request("GET", "/api/v1/pods").body["items"]
+    assert (calls(s), [p["metadata"]["name"] for p in pods]) == ([("replace", "m-0")], [])
+
+
+@pytest.mark.parametrize("again", [1, 4])
+def test_another_drain_is_one_step_however_often_a_node_is_registered_anew(again: int) -> None:
+    s = at("before the call")
+    for _ in range(again):
+        s.delete_node("node-0")
+        s.register("node-0", "m-0")
+        s.run(5)
+    assert [str(x) for x in the_record(s).ladder] == ["drain", "replace"]
 
 
 def test_a_request_is_not_taken_back_because_its_node_was_registered_anew() -> None:

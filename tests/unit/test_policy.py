@@ -1364,9 +1364,30 @@ def test_another_rung_begins_without_the_intent_of_the_one_before() -> None:
     assert (following.rung, following.intent, following.rung_since) == (1, None, None)
 
 
-def test_a_machine_that_registered_anew_bears_no_marks_of_ours() -> None:
+def test_a_machine_that_registered_anew_bears_no_marks_of_ours_and_its_drain_begins_anew() -> None:
     after = has(decide(recovering(draining(), node=node(uid="uid-2"))))
-    assert (after.marks, after.node_uid, after.rung_since) == (Marks(), "uid-2", NOW)
+    assert (after.marks, after.node_uid, after.rung, after.rung_since) == (Marks(), "uid-2", 0, None)
+
+
+def test_a_ladder_without_a_drain_gets_none_from_a_machine_that_registered_anew() -> None:
+    before = replacing(ladder=(Rung(Step.CORDON, HOUR), LADDER[1]), rung_since=None)
+    after = has(decide(recovering(before, node=node(uid="uid-2"))))
+    assert (after.ladder, after.rung) == (before.ladder, 1)
+
+
+def test_a_record_that_has_room_for_no_step_more_goes_on_without_another_drain() -> None:
+    """What is cut off a record's end would be the step that helps."""
+    reboots = tuple(Rung(Step.REBOOT, HOUR) for _ in range(20))
+    before = replacing(ladder=(LADDER[0], *reboots, LADDER[1]), rung=21, rung_since=None)
+    after = has(decide(recovering(before, node=node(uid="uid-2"))))
+    assert (after.ladder, after.rung) == (before.ladder, 21)
+
+
+def test_another_drain_goes_before_the_provider_and_leaves_the_steps_before_it_as_they_are() -> None:
+    taint = Rung(Step.TAINT, HOUR)
+    before = replacing(ladder=(LADDER[0], taint, LADDER[1]), rung=1, rung_since=NOW)
+    after = has(decide(recovering(before, node=node(uid="uid-2"))))
+    assert (after.ladder, after.rung) == ((LADDER[0], taint, LADDER[0], LADDER[1]), 1)
 
 
 # ---------------------------------------------------------------- the volatile questions
