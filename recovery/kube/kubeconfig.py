@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from recovery.errors import SettingsError
 
@@ -130,6 +130,31 @@ def sendable(authorization: str) -> str:
     return f"{scheme} {token}"
 
 
+def impersonated(target: Target, context: str) -> tuple[tuple[str, str], ...]:
+    """The headers that say as whom the user of ``context`` acts (``as`` and so on). Mostly there are none.
+
+    The client library reads no such field. Who looks at a cluster as somebody who may change nothing would
+    change it here, with all rights of their own, and under that name. Raises ``Broken``.
+    """
+    found = _merged(target.path, users=True)
+    user = found["users"].get(str((found["contexts"].get(context) or {}).get("user"))) or {}
+    name, uid, groups, extra = (user.get(k) for k in ("as", "as-uid", "as-groups", "as-user-extra"))
+    if not name:
+        if uid or groups or extra:
+            raise Broken("its user acts with the UID, groups or extra of another, and as names none")
+        return ()
+    headers = [("Impersonate-User", name), *([("Impersonate-Uid", uid)] if uid else [])]
+    if not isinstance(groups or [], list) or not isinstance(extra or {}, dict):
+        raise Broken("as-groups is no list, or as-user-extra no mapping")
+    headers += [("Impersonate-Group", group) for group in groups or []]
+    for key, values in (extra or {}).items():
+        header = f"Impersonate-Extra-{quote(str(key), safe='')}"
+        headers += [(header, value) for value in (values if isinstance(values, list) else [values])]
+    if not all(isinstance(v, str) and v.isascii() and v.isprintable() for _, v in headers):
+        raise Broken("what is in as, as-uid, as-groups or as-user-extra of its user is no plain text")
+    return tuple(headers)
+
+
 def is_usual(target: Target, chosen: Place) -> bool:
     """Whether a plain kubectl would talk to the same context of the same server."""
     if target == USUAL:
@@ -171,20 +196,22 @@ def _is_url(server: object) -> bool:
         return False
 
 
-def _merged(paths: str) -> dict[str, Any]:
-    """Contexts and clusters by name. Of several files the first that names something wins, as for kubectl."""
+def _merged(paths: str, *, users: bool = False) -> dict[str, Any]:
+    """Contexts, clusters and ``users`` by name. Of several files the first that names something wins, as for
+    kubectl."""
     import yaml
 
     files = [file for each in paths.split(os.pathsep) if (file := Path(each).expanduser()).is_file()]
     if not files:
         raise Broken("there is no such file")
-    merged: dict[str, Any] = {"current-context": "", "contexts": {}, "clusters": {}}
+    kinds = (("contexts", "context"), ("clusters", "cluster"), *((("users", "user"),) if users else ()))
+    merged: dict[str, Any] = {"current-context": "", **{kind: {} for kind, _ in kinds}}
     for file in files:
         found = yaml.safe_load(file.read_text(encoding="utf-8"))
         if not isinstance(found, dict):
             raise Broken("the file is empty" if found is None else f"it is a {type(found).__name__}")
         merged["current-context"] = merged["current-context"] or str(found.get("current-context") or "")
-        for kind, part in (("contexts", "context"), ("clusters", "cluster")):
+        for kind, part in kinds:
             merged[kind] = _by_name(found.get(kind) or [], kind, part) | merged[kind]
     return merged
 

@@ -39,6 +39,7 @@ from recovery.kube.kubeconfig import (
     Target,
     harmless,
     host,
+    impersonated,
     place,
     sendable,
     unusable,
@@ -113,6 +114,7 @@ class KubernetesTransport:
         configuration = _configuration()
         self._target = target
         self.place = _load_credentials(configuration, target)
+        self._as_whom = _impersonated(target, self.place)
         self.namespace = self.place.namespace
         configuration.retries = False
         if not configuration.verify_ssl:
@@ -139,10 +141,10 @@ class KubernetesTransport:
         from urllib3.exceptions import HTTPError
 
         seconds = self._seconds()
-        sent = {"Accept": "application/json", **(headers or {})}
+        wanted = {"Accept": "application/json", **(headers or {})}
         if body is not None:
-            sent["Content-Type"] = content_type or "application/json"
-        url, sent = self._prepared(method, path, query or {}, sent)
+            wanted["Content-Type"] = content_type or "application/json"
+        url, sent = self._prepared(method, path, query or {}, wanted)
         payload = None if body is None else json.dumps(body).encode()
         try:
             answer = self._client.rest_client.pool_manager.request(
@@ -172,7 +174,7 @@ class KubernetesTransport:
 
     def _prepared(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str]
-    ) -> tuple[str, dict[str, str]]:
+    ) -> tuple[str, Mapping[str, str]]:
         """The address to ask and the headers, with a token that can be sent. Raises ``ApiUnavailable``.
 
         Here the client reads a token's file again, or runs a plugin, where the token is old: it may be gone
@@ -192,7 +194,7 @@ class KubernetesTransport:
         except Exception as error:  # whatever the client makes of a broken file
             why = f"the API server was not asked: the credentials cannot be used: {harmless(error)}"
             raise ApiUnavailable(why) from None
-        return request[1], sent
+        return request[1], _with_all(sent, self._as_whom) if self._as_whom else sent
 
     def _seconds(self) -> float:
         """How long an answer may take. Raises ``ApiUnavailable`` where none is to be asked for."""
@@ -325,6 +327,26 @@ def _load_credentials(configuration: Any, target: Target) -> Place:
     except (ConfigException, OSError, ValueError) as error:
         mistake = f"in-cluster credentials: {_short(error)}; expected a service account's token in this pod"
         raise SettingsError([f"{mistake} (automountServiceAccountToken)"]) from None
+
+
+def _impersonated(target: Target, found: Place) -> tuple[tuple[str, str], ...]:
+    """Headers of a kubeconfig whose user acts as another. A pod's own account never does."""
+    if target.in_cluster:
+        return ()
+    try:
+        return impersonated(target, found.context)
+    except Exception as error:  # as the file is broken
+        raise unusable(target, error) from None
+
+
+def _with_all(sent: Mapping[str, str], more: Iterable[tuple[str, str]]) -> Mapping[str, str]:
+    """``sent`` and ``more``, in which a header may be there several times."""
+    from urllib3 import HTTPHeaderDict
+
+    headers = HTTPHeaderDict(sent)
+    for name, value in more:
+        headers.add(name, value)
+    return headers
 
 
 @contextlib.contextmanager

@@ -478,6 +478,56 @@ def test_a_token_is_sent_without_the_newline_at_its_end(
     assert [header.lower() for header in used] == ["bearer t0ken"] * 2
 
 
+AS_VIEWER = """\
+{as: viewer, as-uid: "7", as-groups: [readers, people], as-user-extra: {example.com/why: [look, learn]}}"""
+
+
+def test_who_acts_as_another_in_kubectl_does_so_here(kubeconfig: Callable[[str], Path]) -> None:
+    """Else a person who is careful, and looks at a cluster as one who may change nothing, changes it here."""
+    kubeconfig(KUBECONFIG.replace("user: {}", f"user: {AS_VIEWER}"))
+    made, used = KubernetesTransport(FakeClock()), list[Any]()
+
+    class Pool:
+        def request(self, *_: Any, headers: Any, **__: Any) -> Any:
+            used.append([(k, v) for k, v in headers.items() if k.startswith("Impersonate-")])
+            return Answer(iter([b"{}\n"]))
+
+    made._client.rest_client.pool_manager = Pool()  # type: ignore[assignment]
+    made.request("DELETE", "/api/v1/nodes/n")
+    list(made.stream("/api/v1/nodes", {}))
+    assert (
+        used
+        == [
+            [
+                ("Impersonate-User", "viewer"),
+                ("Impersonate-Uid", "7"),
+                ("Impersonate-Group", "readers"),
+                ("Impersonate-Group", "people"),
+                ("Impersonate-Extra-example.com%2Fwhy", "look"),
+                ("Impersonate-Extra-example.com%2Fwhy", "learn"),
+            ]
+        ]
+        * 2
+    )
+
+
+@pytest.mark.parametrize(
+    ("user", "why"),
+    [
+        ("{as-groups: [readers]}", "as names none"),
+        ("{as: 5}", "no plain text"),
+        ('{as: "a\\nb"}', "no plain text"),
+        ("{as: viewer, as-groups: readers}", "as-groups is no list"),
+    ],
+)
+def test_an_impersonation_that_kubectl_would_not_take_is_refused(
+    user: str, why: str, kubeconfig: Callable[[str], Path]
+) -> None:
+    kubeconfig(KUBECONFIG.replace("user: {}", f"user: {user}"))
+    with pytest.raises(SettingsError, match=why):
+        KubernetesTransport(FakeClock())
+
+
 def serve_account(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
     """A pod whose service account's files are in ``directory``; it has no kubeconfig."""
     monkeypatch.delenv("KUBECONFIG", raising=False)
