@@ -293,13 +293,15 @@ def drain_again(r: Record, now: datetime) -> Record:
     """``r`` with its drain once more before the provider's next step, where one has begun.
 
     That is for a node that was in service for a while: the pods that came meanwhile would end with the
-    machine, and nobody would have asked their disruption budgets. Nothing else is done a second time.
+    machine, and nobody would have asked their disruption budgets. Nothing else is done a second time. For a
+    step that was asked for it is too late: the drain goes before the one after it.
     """
-    if r.step is not None and r.step.do is Step.DRAIN:
+    first = r.rung + 1 if r.in_flight else r.rung
+    if first == r.rung and r.step is not None and r.step.do is Step.DRAIN:
         return r if r.rung_since is None else moved_to_rung(r, r.rung, now)
-    drains = [rung for rung in r.ladder[: r.rung] if rung.do is Step.DRAIN]
-    nth = next((i for i, rung in enumerate(r.ladder) if i >= r.rung and rung.do.provider_action), None)
-    if not drains or nth is None or any(rung.do is Step.DRAIN for rung in r.ladder[r.rung : nth]):
+    drains = [rung for rung in r.ladder[:first] if rung.do is Step.DRAIN]
+    nth = next((i for i, rung in enumerate(r.ladder) if i >= first and rung.do.provider_action), None)
+    if not drains or nth is None or any(rung.do is Step.DRAIN for rung in r.ladder[first:nth]):
         return r
     if nth == r.rung and r.ladder[nth - 1].do is Step.DRAIN:
         return moved_to_rung(r, nth - 1, now)

@@ -189,7 +189,7 @@ def _new_node_object(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if r.marks and (r.in_flight or r.phase is Phase.PROVING):
         if brakes.first_reason(brakes.FORBIDDEN, s):
             return None  # not yet
-        return marked_anew(s, r, why)
+        return marked_anew(s, drain_again(r, s.now) if r.in_flight else r, why)
     if r.phase is Phase.RECOVERING and not r.in_flight and (again := drain_again(r, s.now)) is not r:
         r, why = again, f"{why} with another drain"
     changed = replace(note(r, s.now, HistoryEvent.REGISTERED, why), node_uid=s.node.uid, marks=Marks())

@@ -39,7 +39,7 @@ from recovery.decide.in_flight import replaced_by
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import PageThere, Role, Situation
 from recovery.decide.stated_since import as_counted_now
-from recovery.model import Cause, Done, Evidence, Fault, Reading, Record
+from recovery.model import Cause, Done, Evidence, Fault, Reading, Record, Step
 from recovery.quick import replace
 from recovery.units import few, span
 
@@ -424,7 +424,8 @@ def _fault_there(s: Situation, a: Assessment, r: Record, found: tuple[Diagnosis,
 
 def _not_by_its_own_rule(r: Record, d: Diagnosis) -> str:
     """Why the rule of ``d`` does not call for the next step of ``r``; empty if it does, or there is none."""
-    step = r.ladder[r.rung + 1].do if r.in_flight and r.rung + 1 < len(r.ladder) else None
+    ahead = (x.do for x in r.ladder[r.rung + 1 :] if x.do is not Step.DRAIN)  # one more of them asks nothing
+    step = next(ahead, None) if r.in_flight else None
     return not_by_its_own_rule(d, step) if step is not None else ""
 
 

@@ -219,6 +219,24 @@ def test_a_node_registered_anew_is_not_called_drained_before_it_is_out_of_servic
     assert (calls(s), [p["metadata"]["name"] for p in pods]) == ([("replace", "m-0")], [])
 
 
+@pytest.mark.parametrize("proving", [False, True], ids=["asked for", "on probation"])
+def test_what_came_to_a_node_registered_anew_after_a_call_is_drained_before_the_next(proving: bool) -> None:
+    """It came before the agent had marked the node again."""
+    s = at("proving") if proving else cast(REBOOTS)
+    if not proving:
+        s.fault("node-0")
+        s.run(5)
+    s.delete_node("node-0")
+    s.register("node-0", "m-0", **({"boot": "boot-2"} if proving else {}))
+    s.add_pod("came-since", "node-0", app="other")
+    s.run(5)
+    if proving:
+        s.fault("node-0")
+    s.run(11 * 60, step=5)
+    pods = s.store.request("GET", "/api/v1/pods").body["items"]
+    assert (calls(s), [p["metadata"]["name"] for p in pods]) == ([("reboot", "m-0"), ("replace", "m-0")], [])
+
+
 @pytest.mark.parametrize("again", [1, 4])
 def test_another_drain_is_one_step_however_often_a_node_is_registered_anew(again: int) -> None:
     s = at("before the call")
