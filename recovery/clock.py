@@ -6,11 +6,12 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 log = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
 
 FORGOTTEN = 3600.0
 """Seconds without an outlier after which the next one is said again."""
@@ -130,6 +131,18 @@ class ApiTime:
     def doubtful(self) -> bool:
         """Whether more answers are needed: the first few, where they contradict the machine's own clock."""
         return 0 < len(self._answers) < self.FIRST_ANSWERS and self.skew() > self.FAR
+
+    def beyond_doubt(self, ask: Callable[[], Answer]) -> Answer:
+        """What ``ask`` returns, asked again while the time is ``doubtful``.
+
+        The first API server that answers a new process may be one whose clock is wrong.
+        """
+        found = ask()
+        for _ in range(self.FIRST_ANSWERS):
+            if not self.doubtful:
+                break
+            found = ask()
+        return found
 
     def now(self) -> datetime:
         """The API server's time, or the machine's own until an answer has come."""

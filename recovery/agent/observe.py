@@ -9,6 +9,7 @@ situation.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from recovery.agent.boots import Boots, first_seen
@@ -129,10 +130,8 @@ class Observer:
         memory.looked_at = w.cluster.read_since(node_name)
         memory.ours_looked_at = w.cluster.ours_read_since(node_name)
         node = w.node(node_name)
-        for _ in range(w.cluster.time.FIRST_ANSWERS):
-            if w.cluster.time.doubtful:  # of a new process: the first API server that answers may be wrong
-                w.cluster.forget(node_name)
-                node = w.node(node_name)
+        if w.cluster.time.doubtful:
+            node = w.cluster.time.beyond_doubt(partial(self._asked_anew, node_name))
         now = w.cluster.time.now()
         if node is not None and role is Role.OWNER and not w.afar:
             node = self._in_its_boot(node, now)
@@ -172,6 +171,10 @@ class Observer:
             **ours,
         )
         return self._weighed(s)
+
+    def _asked_anew(self, name: str) -> NodeView | None:
+        self.world.cluster.forget(name)
+        return self.world.node(name)
 
     def _weighed(self, s: Situation) -> Situation:
         """``s``, which was just read, with what follows from it and from earlier cycles."""

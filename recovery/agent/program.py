@@ -224,7 +224,8 @@ class Program:
         backoff = Backoff(self._clock, 2.0, 30.0, random.Random(self._settings.node_name))  # noqa: S311 - jitter
         while not self._stop.is_set():
             try:
-                return self.cluster.get_node(self._settings.node_name)
+                ask = partial(self.cluster.get_node, self._settings.node_name)
+                return self.cluster.time.beyond_doubt(ask)  # the page is read by this time next
             except ApiError as error:
                 if not said:
                     log.warning("waiting for Node %s: %s", self._settings.node_name, error)

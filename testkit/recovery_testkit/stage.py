@@ -183,7 +183,7 @@ class Actor:
         page is read before the API server's time is known."""
         if self.agent is not None and not self._began:
             try:
-                self.cluster.get_node(self.node)
+                self.cluster.time.beyond_doubt(functools.partial(self.cluster.get_node, self.node))
             except RefusedOrAway:
                 return False
         self._began = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import socket
 from collections.abc import Callable, Iterator
@@ -22,7 +23,9 @@ from recovery.agent.fleet.program import FleetProgram
 from recovery.agent.program import Program, stuck
 from recovery.config.settings import load_settings
 from recovery.errors import SettingsError
+from recovery.kube.transport import Response
 from tests.builders.nodes import node
+from tests.stories.test_clocks import dated
 from tests.stories.test_conditions import writes
 
 SIDECAR = {"NODE_NAME": "node-0", "PROVIDER": "baremetal", "POD_NAMESPACE": "default"}
@@ -83,6 +86,22 @@ def test_a_policy_that_the_nodes_own_provider_cannot_carry_out_ends_the_program(
     )
     with pytest.raises(SettingsError, match='found "reboot", which provider baremetal cannot do'):
         start(POLICY_FILE=str(file)).check()
+
+
+def test_no_page_is_read_by_the_clock_of_one_api_server_that_is_wrong(
+    stage: Stage, start: Callable[..., Program], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one that answers is five minutes behind: all that a rule tolerates would be over at once."""
+    answered = itertools.count()
+
+    def request(way: Way, *args: Any, **more: Any) -> Response:
+        off = timedelta(minutes=5) if next(answered) == 0 else timedelta(0)
+        return dated(StoreTransport.request(way, *args, **more), stage.clock.true_time() - off)
+
+    monkeypatch.setattr(Way, "request", request)
+    program = start()
+    program.check()
+    assert abs(program.cluster.time.now() - stage.clock.true_time()) < timedelta(seconds=2)
 
 
 def test_an_api_server_that_does_not_answer_yet_is_waited_for_and_said_once(
