@@ -22,7 +22,7 @@ from recovery.model import GroupMembers, Machine, Member, Step
 
 READY = "Succeeded"
 MADE = "Creating"
-POWER = "PowerState/"
+POWER, PROVISIONING = "PowerState/", "ProvisioningState/"
 ENDED = frozenset({READY, "Failed", "Canceled"})
 """The provisioning states in which nothing is under way ("Provisioning states", the Resource Manager
 documentation). Any other is Azure at work: AKS alone has Scaling, Upgrading, Starting and more."""
@@ -31,7 +31,10 @@ Route = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Vm:
-    """One VM. ``state`` is its provisioning state: Succeeded, Updating, Deleting, Failed, Creating."""
+    """One VM. ``state`` is its provisioning state: Succeeded, Updating, Deleting, Failed, Creating.
+
+    ``since``: from when it is in that state, as Azure writes it; "" where that was not asked, or is not said.
+    """
 
     id: str  # canonical
     name: str
@@ -40,6 +43,7 @@ class Vm:
     set_id: str = ""
     ephemeral: bool = False
     created: datetime | None = None
+    since: str = ""
 
     @property
     def settled(self) -> bool:
@@ -74,12 +78,14 @@ class ScaleSet:
         return self.state not in ENDED
 
 
-def vm(session: AzureSession, route: Route) -> Vm | None:
+def vm(session: AzureSession, route: Route, *, since: bool = False) -> Vm | None:
     """The VM of a route; None where Azure knows none. Raises ``Retry`` or ``Refused``.
 
     An answer without a unique ID does not say which VM it is about: neither the same one nor another.
+    ``since``: ask from when it is in its state, too, which takes Azure a look at the VM's host.
     """
-    found = named_or_not(session, route)
+    more = {"expand": "instanceView"} if since else {}
+    found: Vm | None = _asked(session, route, _vm, **more)
     if found is not None and not found.id:
         raise Retry(f"Azure's answer about {named(route)} has no unique ID: which VM that is is not known")
     return found
@@ -102,10 +108,19 @@ def power(session: AzureSession, route: Route) -> tuple[str, str]:
 
 
 def _power(found: Any) -> tuple[str, str]:
-    statuses = getattr(_under(found, "instance_view"), "statuses", None) or ()
-    codes = [str(getattr(status, "code", "") or "") for status in statuses]
-    states = [code.removeprefix(POWER) for code in codes if code.startswith(POWER)]
+    states = [code.removeprefix(POWER) for code, _ in _statuses(found) if code.startswith(POWER)]
     return canonical(str(_under(found, "vm_id") or "")), states[0] if len(states) == 1 else ""
+
+
+def _since(found: Any) -> str:
+    times = [at for code, at in _statuses(found) if code.startswith(PROVISIONING)]
+    return times[0].isoformat() if len(times) == 1 and isinstance(times[0], datetime) else ""
+
+
+def _statuses(found: Any) -> list[tuple[str, Any]]:
+    """Code and time of each status in the instance view; none without one."""
+    statuses = getattr(_under(found, "instance_view"), "statuses", None) or ()
+    return [(str(getattr(x, "code", "") or ""), getattr(x, "time", None)) for x in statuses]
 
 
 def _asked(session: AzureSession, route: Route, read: Callable[[Any], Any], **more: str) -> Any:
@@ -339,6 +354,7 @@ def _vm(found: Any) -> Vm:
         set_id=str(getattr(owner, "id", "") or ""),
         ephemeral=bool(local),
         created=created if isinstance(created, datetime) and created.tzinfo else None,
+        since=_since(found),
     )
 
 

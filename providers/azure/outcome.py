@@ -13,7 +13,7 @@ from providers.azure.machines import Vm, named
 from providers.azure.session import AzureSession, operation_id
 from providers.azure.settings import Cluster
 from recovery.errors import Refused, Retry
-from recovery.model import Done, Failed, Gone, Machine, NotApplied, Poll, Running, Unfinished
+from recovery.model import Done, Failed, Gone, Machine, NotApplied, Poll, Running, Unfinished, Unseen
 from recovery.provider.known import KEY, has
 
 VERSION = "2024-07-01"
@@ -70,7 +70,25 @@ def in_place(session: AzureSession, machine: Machine, data: Data, action: str) -
         return Failed(f"{what} is {found.state} after the {action}")
     if data.get("operation"):
         return Running(f"Azure has accepted the {action} of {what}, which is {found.state}")
-    return NotApplied(f"{what} is {found.state}, and no operation is under way")
+    return _without_answer(session, machine, data, action)
+
+
+def _without_answer(session: AzureSession, machine: Machine, data: Data, action: str) -> Poll:
+    """The answer was lost, and no operation is under way: was there one since?
+
+    Azure ends a restart long before the machine is up, and shows no more of it than from when the VM is in
+    its state ("States and billing of Azure Virtual Machines", Instance View; a restart is an update there).
+    To ask again would interrupt that boot.
+    """
+    what, found = named(data), machines.vm(session, data, since=True)
+    if found is None or found.id != machine.id:
+        return _gone(what, found)
+    if not found.since or not data.get("since"):
+        told = f"{what} is {found.state}, and Azure does not say since when"
+        return Unseen(f"{told}: whether its {action} was ever accepted is not known")
+    if found.since != data["since"]:
+        return Running(f"{what} is {found.state}, and Azure has been at work on it since the {action}")
+    return NotApplied(f"{what} is {found.state} as before, and no operation is under way")
 
 
 def _failed_since(data: Data, state: str) -> bool:

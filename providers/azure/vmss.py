@@ -8,6 +8,7 @@ goes nowhere: a repetition is prevented by the intent on the record, and seen by
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -134,7 +135,7 @@ class AzureProvider:
         return found
 
     def _preflight(self, machine: Machine, action: Step) -> Preflight:
-        found = self._same_machine(machine)
+        found = self._same_machine(machine) if action is Step.REPLACE else self._since_when(machine)
         data = self._data(machine, found)
         group = _group(machine, found)
         if action is Step.REPLACE:
@@ -145,7 +146,7 @@ class AzureProvider:
             raise Refused(f"{named(machine.route)} has no ephemeral system disk: Azure does not reimage it")
         if found.state == "Deleting":
             raise Refused(f"{named(machine.route)} is being deleted: there is nothing to {action.value}")
-        data |= {"was": found.state}
+        data |= {"was": found.state, "since": found.since}
         return Preflight(Reference(NAME, action, data), group, not_yet=_busy(machine, found))
 
     def _preflight_replace(self, machine: Machine, found: Vm, data: dict[str, Any], name: str) -> Preflight:
@@ -305,9 +306,19 @@ class AzureProvider:
             raise Refused("AKS is asked by the name of the cluster: set AZURE_CLUSTER_ID")
         return self._options.cluster
 
-    def _same_machine(self, machine: Machine) -> Vm:
+    def _since_when(self, machine: Machine) -> Vm:
+        """The VM, and from when it is in its state, which Azure may not see where the VM's host is broken. It
+        keeps nobody from what can be done without it."""
+        try:
+            return self._same_machine(machine, since=True)
+        except (Retry, Refused) as unseen:
+            with contextlib.suppress(Retry):
+                return self._same_machine(machine)
+            raise unseen
+
+    def _same_machine(self, machine: Machine, *, since: bool = False) -> Vm:
         """The VM as it is now. Another one with the same number or name is nobody's business here (law 4)."""
-        found = machines.vm(self._session, machine.route)
+        found = machines.vm(self._session, machine.route, since=since)
         if found is None:
             raise Refused(f"{named(machine.route)} does not exist")
         if found.id != machine.id:

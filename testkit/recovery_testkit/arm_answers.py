@@ -193,7 +193,7 @@ def view(azure: ArmState, machine: Instance) -> Json:
     running = {"code": f"PowerState/{power}", "displayStatus": f"VM {power}"}
     if state in ("updating", "deleting", "creating"):
         provisioning["displayStatus"] = state.capitalize()
-    statuses = [{**provisioning, "level": "Info", "time": iso(azure.now())}, {**running, "level": "Info"}]
+    statuses = [{**provisioning, "level": "Info", "time": iso(machine.since)}, {**running, "level": "Info"}]
     return {"computerName": machine.computer_name, "hyperVGeneration": "V2", "statuses": statuses}
 
 

@@ -62,6 +62,8 @@ class Instance:
     disks: int = 1
     """How many OS disks it has had."""
     provisioning: str = "Creating"
+    since: float = 0.0
+    """Unix time from which it is in its provisioning state."""
     power: str = "starting"
 
 
@@ -242,7 +244,7 @@ class ArmState:
         for target in operation.targets:
             machine = self.instances[target]
             if verb != TRIM:  # those that are too many show nothing of it until they are gone
-                self.instances[target] = replace(machine, provisioning=state)
+                self.instances[target] = replace(machine, provisioning=state, since=now)
             if verb == "delete":
                 self.count(machine, -1)
         self.operations[operation.id] = operation
@@ -284,7 +286,7 @@ class ArmState:
             self.begin(TRIM, extra, operation.location, operation.owner, operation.provider)
 
     def _finish(self, target: str, provisioning: str) -> None:
-        self.instances[target] = replace(self.instances[target], provisioning=provisioning)
+        self.instances[target] = replace(self.instances[target], provisioning=provisioning, since=self.now())
 
     def change(self, target: str, effect: Callable[[Instance], Instance]) -> None:
         """Apply ``effect`` to a machine. A boot is reported to the hooks."""

@@ -44,6 +44,7 @@ from recovery.model import (
     Running,
     Step,
     Unfinished,
+    Unseen,
 )
 from recovery.provider.protocol import abilities_of
 
@@ -385,6 +386,39 @@ def test_a_call_that_never_arrived_has_left_no_trace(
     with pytest.raises(Ambiguous):
         provider.start(machine, Step.REBOOT, TOKEN, ready.reference)
     assert isinstance(provider.poll(machine, ready.reference), NotApplied)
+
+
+def test_a_restart_without_an_answer_that_azure_has_ended_was_asked_for(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    """Azure ends it minutes before the machine is up. Asked for again, it would interrupt that boot."""
+    ready = provider.preflight(machine, Step.REBOOT)
+    world.lose_answer()
+    with pytest.raises(Ambiguous):
+        provider.start(machine, Step.REBOOT, TOKEN, ready.reference)
+    world.arm.finish()
+    outcome = provider.poll(machine, ready.reference)
+    assert isinstance(outcome, Running)
+    assert outcome.sentence.endswith("is Succeeded, and Azure has been at work on it since the reboot")
+
+
+@pytest.mark.parametrize("unsaid", ["before", "after"])
+def test_where_azure_does_not_say_since_when_a_vm_is_as_it_is_nothing_is_known_of_a_lost_answer(
+    world: AzureWorld, provider: AzureProvider, machine: Machine, unsaid: str
+) -> None:
+    if unsaid == "before":
+        world.arm.refuse(500, on="GET *")  # the look at the VM's host; the one without it is answered
+    reference = provider.preflight(machine, Step.REBOOT).reference
+    world.arm.forget()
+    world.later()
+    if unsaid == "after":
+        view = {"statuses": [{"code": "ProvisioningState/succeeded"}, {"code": "PowerState/running"}]}
+        told = {"vmId": world.first.vm_id, "provisioningState": "Succeeded", "instanceView": view}
+        body = {"id": world.first.id, "name": world.first.name, "properties": told}
+        world.arm.answer(f"GET {world.first.id}", json.dumps(body).encode())
+    outcome = provider.poll(machine, reference)
+    assert isinstance(outcome, Unseen)
+    assert outcome.sentence.endswith("since when: whether its reboot was ever accepted is not known")
 
 
 def test_a_record_that_somebody_changed_does_not_send_the_token_elsewhere(

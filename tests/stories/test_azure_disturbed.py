@@ -36,8 +36,8 @@ def test_a_controller_that_stood_still_in_its_look_asks_for_nothing_once_another
         writes(azure, GOOD if mended else NEURON)  # the detector renews what it says
         azure.turns()
 
-    def stands_still(machine: Any) -> Any:
-        found = look(machine)
+    def stands_still(machine: Any, **more: Any) -> Any:
+        found = look(machine, **more)
         if azure.provider.calls and not stood:
             stood.append(machine)
             azure.actors["controller"].alive = False

@@ -24,8 +24,8 @@ class FleetOnAzure(Stage):
     """A scale set of three, looked after by a controller. Azure ends a restart after 40 s; then the machine
     needs ``boot_takes`` seconds until its kubelet shows the new boot, as a server with accelerators does."""
 
-    def __init__(self, boot_takes: float, remedy: str = REBOOTS) -> None:
-        super().__init__(policy(remedy=remedy))
+    def __init__(self, boot_takes: float, remedy: str = REBOOTS, match: str = "{}") -> None:
+        super().__init__(policy(match, remedy))
         self.boot_takes = boot_takes
         self.arm = FakeArm(now=lambda: self.clock.now().timestamp(), operation_seconds=40)
         self.arm.start()
@@ -77,6 +77,13 @@ def azure() -> Iterator[FleetOnAzure]:
     stage.arm.stop()
 
 
+@pytest.fixture
+def dead() -> Iterator[FleetOnAzure]:
+    stage = FleetOnAzure(boot_takes=240, match="{type: Ready}")
+    yield stage
+    stage.arm.stop()
+
+
 def restarts(stage: FleetOnAzure) -> list[str]:
     return [r.path.rsplit("/", 1)[-1] for r in stage.arm.mutating()]
 
@@ -115,6 +122,28 @@ def test_a_restart_whose_asker_was_killed_is_asked_for_once_by_the_next_controll
     azure.fleet("controller-2")
     pass_time(azure, 900, azure, step=5.0)  # type: ignore[arg-type]
     assert restarts(azure) == ["restart"]
+
+
+def test_a_dead_node_whose_restart_azure_has_ended_before_anybody_looks_is_not_restarted_in_its_boot(
+    dead: FleetOnAzure,
+) -> None:
+    """Its fault stays as fresh as ever while it boots, since others state it. The leader was killed at the
+    call, and the next one came once Azure had ended the restart, and asked for it once more."""
+
+    def die() -> None:
+        dead.provider.after_call = lambda: None
+        raise Killed
+
+    dead.provider.after_call = die
+    dead.store.stop_kubelet("node-0")
+    ready(dead, "node-0", "Unknown")
+    pass_time(dead, 300, dead, step=5.0, until=lambda: bool(restarts(dead)))  # type: ignore[arg-type]
+    dead.kill(dead.actors["controller"])
+    pass_time(dead, 100, dead, step=5.0)  # type: ignore[arg-type]
+    dead.fleet("controller-2")
+    pass_time(dead, 400, dead, step=5.0)  # type: ignore[arg-type]
+    assert restarts(dead) == ["restart"]
+    assert any("reboot is under way" in x and "since the reboot" in x for x in record_sentences(dead))
 
 
 THEN_REPLACES = "{do: drain, within: 10m, then: force}, {do: reboot, within: 45m}, {do: replace, within: 30m}"
