@@ -138,6 +138,12 @@ class Group:
     def short_by(self) -> int:
         return max(0, self.desired - self.serving) if self.countable else 0
 
+    def to_be_ended(self, known: Any) -> int:
+        """Units of the members that are ``known``, as packed, in service, and marked unhealthy. Each has its
+        place until it is ended. A group that launches first keeps it for as long as there is no capacity."""
+        doomed = (m for m in self.members if m.lifecycle == "InService" and m.marked)
+        return sum(m.units for m in doomed if has(known, m.id))
+
     def obstacle(self) -> str:
         """Why this group would not replace an instance that is marked unhealthy, or an empty string."""
         if self.status:

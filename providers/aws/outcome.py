@@ -153,7 +153,8 @@ def _in_its_place(
         fewer |= group.many_with() < int(reference.data.get("count", 0))
     if newcomers:
         found = f"{machine} is gone from group {group.name}; new in service there: {', '.join(newcomers)}"
-        return Done(found, newcomers, complete, fewer)
+        serving = group.serving + group.to_be_ended(reference.data.get(KEY))
+        return Done(found, newcomers, complete or serving >= enough(wanted, group.desired), fewer)
     gone = f"{machine} is gone"
     if group.desired < wanted:
         wants = f"{gone}, and group {group.name} wants {group.desired} now instead of {wanted}"

@@ -1442,6 +1442,29 @@ def test_a_group_still_short_is_done_but_not_complete(begun: AwsWorld) -> None:
     assert begun.sibling not in outcome.replacements
 
 
+def test_a_machine_whose_own_replacement_is_to_come_keeps_no_other_from_its_new_one(begun: AwsWorld) -> None:
+    """Two of a group are replaced one after the other. Without capacity for the second one, the recovery of
+    the first was called late, though its new machine served."""
+    (new,) = begun.aws.replace(begun.instance, begun.group)
+    _mark(begun, begun.sibling)
+    outcome = _poll(begun)
+    assert isinstance(outcome, Done)
+    assert (outcome.replacements, outcome.complete, outcome.fewer) == ((new,), True, False)
+
+
+def test_a_new_machine_that_is_marked_unhealthy_does_not_make_its_group_complete(begun: AwsWorld) -> None:
+    (sick,) = begun.aws.replace(begun.instance, begun.group)
+    (well,) = begun.aws.replace(begun.sibling, begun.group)
+    _mark(begun, sick)
+    outcome = _poll(begun)
+    assert isinstance(outcome, Done)
+    assert (outcome.replacements, outcome.complete) == ((well,), False)
+
+
+def _mark(world: AwsWorld, instance: str) -> None:
+    world.aws.client("autoscaling").set_instance_health(InstanceId=instance, HealthStatus="Unhealthy")
+
+
 def test_an_instance_that_runs_is_no_sign_that_ec2_accepted_its_reboot(
     world: AwsWorld, provider: AwsProvider, machine: Machine
 ) -> None:
