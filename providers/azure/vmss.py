@@ -37,7 +37,9 @@ ASKED_AGAIN: Mapping[str, float] = {"preflight": 2.0, "poll": 5.0}
 """Seconds for which an answer is kept: a VM may be read 12 times a minute ("Compute throttling limits").
 Right before a call nothing older than two seconds counts."""
 
-
+SURE, LACKED_LATELY = 60.0, 3600.0
+"""For how many seconds all answers have to lack a VM before it counts as gone, and for how many seconds that
+is remembered of one that nobody asks for any more."""
 AT_IT_AGAIN = timedelta(seconds=15)
 """When to look again whether Azure has ended what it is at."""
 
@@ -55,6 +57,7 @@ class AzureProvider:
         self._clock = clock
         self._options = options
         self._known: dict[tuple[str, str, str], tuple[float, Any]] = {}
+        self._lacked: dict[str, float] = {}
         self._restoring: dict[str, str] = {}
         """Operations that set a capacity back, by the machine that they are for."""
         self._sets: dict[str, dict[str, str]] = {}
@@ -90,13 +93,22 @@ class AzureProvider:
         return Abilities(able, (DRAIN,), note=self._options.about_aks)
 
     def gone(self, machine: Machine) -> str | None:
-        """Azure knows no VM there, or another one with its number."""
+        """Azure knows no VM there for a while, since one answer may be an old one; or another one with its
+        number."""
         if not machine.route:
             return None
         found = machines.vm(self._session, machine.route)
         if found is None:
-            return f"{named(machine.route)} does not exist any more"
+            surely = self._lacked_for(machine) >= SURE
+            return f"{named(machine.route)} does not exist any more" if surely else None
+        self._lacked.pop(machine.id, None)
         return None if found.id == machine.id else f"another VM is {named(machine.route)} now"
+
+    def _lacked_for(self, machine: Machine) -> float:
+        """For how many seconds each answer has lacked ``machine``, up to this one."""
+        now, mine = self._clock.monotonic(), machine.id
+        self._lacked = {x: at for x, at in self._lacked.items() if x == mine or now - at <= LACKED_LATELY}
+        return now - self._lacked.setdefault(mine, now)
 
     def down(self, machine: Machine) -> str | None:
         """By the power state of the very VM: stopped, or deallocated."""

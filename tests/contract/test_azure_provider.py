@@ -287,7 +287,19 @@ def test_a_vm_of_a_subscription_that_the_identity_does_not_see_is_not_gone(
         with pytest.raises(Refused, match=r"AZURE_TENANT_ID.* SubscriptionNotFound"):
             ask(elsewhere)
     assert provider.gone(machine) is None
+
+
+def test_a_vm_is_gone_once_each_answer_has_lacked_it_for_a_minute(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    told = json.dumps({"error": {"code": "NotFound", "message": "It was not found."}}).encode()
+    world.arm.answer(f"GET {world.first.id}", told, status=404, times=1)
+    assert provider.gone(machine) is None
+    world.later()
+    assert provider.gone(machine) is None  # it is there
     world.remove_machine()
+    assert provider.gone(machine) is None
+    world.later()
     assert str(provider.gone(machine)).endswith(" does not exist any more")
 
 

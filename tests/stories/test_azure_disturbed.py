@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.builders.objects import node_object
 from tests.stories.scenery import pass_time, records
 from tests.stories.scenes import value
 from tests.stories.test_azure import REPLACES, AzureStage
-from tests.stories.test_azure_slow import FleetOnAzure, restarts
+from tests.stories.test_azure_slow import FleetOnAzure, ready, restarts
 from tests.stories.test_conditions import NEURON, policy, writes
 
 GOOD = ("NeuronHealth", "False", "NeuronHasNoError")
@@ -74,6 +75,28 @@ def test_a_vm_that_is_failed_and_runs_on_keeps_no_other_of_its_set_from_being_re
     assert stage.asked() == ["DELETE", "PATCH"]
     assert records(stage)["node-0"] in ("recovered", "superseded")
     assert not stage.gate().slots
+
+
+def test_one_answer_that_lacks_a_vm_does_not_end_its_hand_over() -> None:
+    """Azure's answers differ for moments. The node was cordoned still, did not count, and nobody was told."""
+    stage = AzureStage("{do: cordon}")
+    stage.concluder()
+    stage.begin()
+    pass_time(stage, 120, stage, step=5.0)  # type: ignore[arg-type]
+    assert records(stage) == {"node-0": "handedOver"}
+    stage._end_agent("node-0")
+    stage.store.stop_kubelet("node-0")
+    ready(stage, "node-0", "Unknown")  # type: ignore[arg-type]
+    pass_time(stage, 300, stage, step=5.0)  # type: ignore[arg-type]
+    (vm, *_) = stage.arm.instances(stage.set)
+    told = json.dumps({"error": {"code": "NotFound", "message": "It was not found."}}).encode()
+    stage.arm.answer(f"GET {vm.id}", told, status=404, times=1)
+    pass_time(stage, 300, stage, step=5.0)  # type: ignore[arg-type]
+    assert records(stage) == {"node-0": "handedOver"}
+    stage.arm.remove(vm.id)
+    pass_time(stage, 600, step=5.0)
+    stage.arm.stop()
+    assert records(stage) == {"node-0": "superseded"}
 
 
 class TwoSets(Stage):
