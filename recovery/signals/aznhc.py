@@ -28,6 +28,11 @@ LONGEST_LINE = 2000
 _FAILED = re.compile(r"\bERROR:?\s{1,8}(nhc:?\s{1,8})?(Health check failed:|\d{1,4} health checks failed)")
 _OF_A_CHECK = "Health check failed:"
 _NEXT = re.compile(r"\bERROR:?\s|Health checks completed")
+_PASSED = re.compile(r"Health checks completed with exit code: 0\b")
+"""The end of a run that has found nothing. A run that fails writes its log before its taint: a taint beside
+this is of an earlier run."""
+_NO_TIME = "['']"
+"""Of a taint that does not say when it was put there, such as kubectl's: what records know such a line by."""
 MOST_LINES = 32
 """Lines that are kept of one failure."""
 _CODE = re.compile(r"\b(NHC\d{4}|NHCNA)\b")
@@ -37,19 +42,24 @@ def read(node: NodeView) -> Said:
     """The faults that the marks state, one for each code. A taint that a remedy set states none."""
     log = node.annotations.get(ANNOTATION, "")[:LONGEST]
     theirs = node.taints_of_others
-    added = [node.tainted_at.get((key, effect), "") for key, _, effect in theirs if key == TAINT]
+    taints = {effect: node.tainted_at.get((key, effect), "") for key, _, effect in theirs if key == TAINT}
+    added = sorted(taints.values())
     failures = _failures(log.splitlines())
     coded = [(found[1], line) for line in failures if (found := _CODE.search(line))]
     unusable = [line for code, line in coded if code == NOT_SET_UP]
     faults = {code: line for code, line in reversed(coded) if code != NOT_SET_UP}
     bare = [line for line in failures if not _CODE.search(line) and (_OF_A_CHECK in line or not coded)]
-    if bare or (added and not failures):
-        faults[GENERIC] = bare[0] if bare else f"taint {TAINT}, and no failure in {ANNOTATION}"
+    if bare:
+        faults[GENERIC] = bare[0]
     if unusable and not faults:
         return Said(unknown={TYPE: f"a check is not set up: {_plain(unusable[0])}"})
-    put = None if failures else added_at(added)  # the log bears no time, and may be of a later run
+    if added and not failures and not _PASSED.search(log):
+        said = f"taint {TAINT}, and no failure in {ANNOTATION}"
+        return Said((Mark(TYPE, GENERIC, said, f"{said}{added}", added_at(added)),))
+    # The log bears no time, and may be of a later run than the taint. Who takes off the taint leaves the log.
+    beside = frozenset(taints.items())
     return Said(
-        tuple(Mark(TYPE, c, _plain(line), f"{line}{added}", put) for c, line in sorted(faults.items()))
+        tuple(Mark(TYPE, c, _plain(x), f"{x}{_NO_TIME}", beside=beside) for c, x in sorted(faults.items()))
     )
 
 

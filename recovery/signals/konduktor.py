@@ -14,7 +14,7 @@ LABELS: tuple[str, ...] = ()
 
 def read(node: NodeView) -> Said:
     """The taint, whatever its effect. One that a remedy of ours has set states nothing."""
-    found = [(value, effect) for key, value, effect in node.taints_of_others if key == TAINT]
+    found = sorted((value, effect) for key, value, effect in node.taints_of_others if key == TAINT)
     if not found:
         return Said()
     added = [node.tainted_at.get((TAINT, effect), "") for _, effect in found]

@@ -17,17 +17,21 @@ from recovery.quick import replace
 from recovery.signals.own_node import EVIDENCE, Looks, OwnNodeSource, Seen
 from recovery.units import parse_moment
 
+Pair = tuple[str, str]
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:
     """One fault that a mark states. ``identity``: all that makes it this mark and no other; hashed. ``put``:
-    see ``Problem``."""
+    see ``Problem``. ``beside``: what else was put there for the same fault. Where one comes, the fault is
+    stated anew; where one goes, nothing is: somebody takes off one mark after the other."""
 
     type: str
     reason: str
     evidence: str
     identity: str
     put: datetime | None = None
+    beside: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +73,25 @@ class MarksSource(OwnNodeSource):
         self._said_by = read
         self._stands_since = stands_since
         self._boot_id = ""
+        self._beside: Mapping[Pair, frozenset[tuple[str, str]]] = {}
 
     def _read(self, seen: Seen, node: NodeView, boot_id: str) -> Reading:
         earlier, was = self._last_of(node), self._boot_id
         self._boot_id = boot_id
         before = self._reading if boot_id == was else None
-        reading = observed(self.name, before, self._said_by(node), seen, self._stands_since(boot_id))
+        said = self._said_by(node)
+        reading = observed(self.name, before, said, seen, self._stands_since(boot_id))
+        anew = self._stated_by_more(said)
         known = {(p.key, p.life): p for p in earlier.problems} if earlier is not None else {}
         marks = (_as_first_seen(p, known.get((p.key, p.life)), boot_id, was) for p in reading.problems)
+        if before is not None:
+            marks = (replace(p, stated=seen.at) if (p.type, p.reason) in anew else p for p in marks)
         return replace(reading, problems=tuple(marks))
+
+    def _stated_by_more(self, said: Said) -> frozenset[Pair]:
+        """The faults for which more was put there since the last look."""
+        was, self._beside = self._beside, {(m.type, m.reason): m.beside for m in said.marks}
+        return frozenset(pair for pair, now in self._beside.items() if now - was.get(pair, frozenset()))
 
 
 def _as_first_seen(p: Problem, old: Problem | None, boot_id: str, was: str) -> Problem:

@@ -22,6 +22,7 @@ from tests.stories.scenes import (
     new_process,
     phase,
     plugin_page,
+    release_by_command,
     remove_pod,
     sayings,
     stubborn_pod,
@@ -242,6 +243,102 @@ def test_a_mark_is_told_once_where_the_policy_only_reports_it(source: str) -> No
     new_process(s, "node-0")
     s.run(600, step=5)
     assert (sayings(s, "FaultSeen"), calls(s)) == (1, [])
+
+
+# ---------------------------------------------------------------- two marks of one fault
+
+
+LOG = "aznhc-results"
+FAILED = "ERROR:  nhc:  Health check failed:  check_gpu_count: GPU count 7, expected 8. FaultCode: NHC2009"
+PASSED = "SUCCESS:  nhc:  check_gpu_count\nHealth checks completed with exit code: 0."
+
+
+def write_log(s: Stage, log: str) -> None:
+    change_node(s, "node-0", lambda n: n["metadata"].setdefault("annotations", {}).update({LOG: log}))
+
+
+def rebooted_by_taint_and_log() -> Stage:
+    """Azure's checks left both, and the reboot is proved."""
+    s = cast(policy("aznhc"))
+    write_log(s, FAILED)
+    put(s, "aznhc")
+    s.run(60)
+    boot(s, "node-0")
+    s.run(300, step=5)
+    assert (phase(s), calls(s)) == (Phase.RECOVERED, [("reboot", "m-0")])
+    return s
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_taking_off_azures_taint_and_leaving_its_log_is_no_new_fault(restarted: bool) -> None:
+    s = rebooted_by_taint_and_log()
+    take_off(s, "aznhc", "node-0")
+    if restarted:
+        new_process(s, "node-0")
+    s.run(600, step=5)
+    assert (phase(s), calls(s)) == (Phase.RECOVERED, [("reboot", "m-0")])
+    put(s, "aznhc")
+    s.run(120)
+    assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")], "a check has failed again"
+
+
+def test_nor_is_one_of_its_two_taints() -> None:
+    s = cast(policy("aznhc"))
+    other = {**TAINTS["aznhc"], "effect": "NoExecute", "timeAdded": "2026-11-21T02:59:00Z"}
+    write_log(s, FAILED)
+    put(s, "aznhc")
+    change_node(s, "node-0", lambda n: n["spec"]["taints"].append(other))
+    s.run(60)
+    boot(s, "node-0")
+    s.run(300, step=5)
+    take_off(s, "aznhc", "node-0")
+    s.run(300, step=5)
+    assert (phase(s), calls(s)) == (Phase.RECOVERED, [("reboot", "m-0")])
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_nor_is_it_after_a_release_without_a_boot(restarted: bool) -> None:
+    s = cast(policy("aznhc", "{do: drain, within: 1m, then: handOver}"))
+    stubborn_pod(s)
+    write_log(s, FAILED)
+    put(s, "aznhc")
+    s.run(180)
+    assert phase(s) is Phase.HANDED_OVER
+    release_by_command(s)
+    s.run(60)
+    take_off(s, "aznhc", "node-0")
+    if restarted:
+        new_process(s, "node-0")
+    s.run(600, step=5)
+    assert (phase(s), marked(s)) == (Phase.RELEASED, NO_MARKS)
+
+
+def test_a_later_run_that_passes_beside_the_old_taint_is_no_new_fault() -> None:
+    s = rebooted_by_taint_and_log()
+    write_log(s, PASSED)
+    s.run(300, step=5)
+    new_process(s, "node-0")
+    s.run(300, step=5)
+    assert (phase(s), calls(s)) == (Phase.RECOVERED, [("reboot", "m-0")])
+    write_log(s, FAILED.replace("7", "6"))
+    s.run(120)
+    assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
+
+
+@pytest.mark.parametrize("source", TAINTS)
+def test_the_same_taints_in_another_order_are_no_new_fault(source: str) -> None:
+    s = cast(policy(source))
+    one, other = (
+        TAINTS[source],
+        {**TAINTS[source], "effect": "NoExecute", "timeAdded": "2026-11-21T02:59:00Z"},
+    )
+    change_node(s, "node-0", lambda n: n["spec"].setdefault("taints", []).extend([one, other]))
+    s.run(60)
+    boot(s, "node-0")
+    s.run(300, step=5)
+    change_node(s, "node-0", lambda n: n["spec"].update(taints=[other, one]))
+    s.run(300, step=5)
+    assert (phase(s), calls(s)) == (Phase.RECOVERED, [("reboot", "m-0")])
 
 
 # ---------------------------------------------------------------- a boot while no record could be opened

@@ -79,6 +79,12 @@ def test_the_taint_alone_is_enough_and_so_is_the_log_alone() -> None:
     assert [m.reason for m in nhc(failed(GPUS)).marks] == ["NHC2009"]
 
 
+def test_a_taint_beside_the_log_of_a_run_that_has_passed_is_of_an_earlier_run() -> None:
+    passed = "SUCCESS:  nhc:  check_gpu_count\nHealth checks completed with exit code: {}."
+    assert nhc(passed.format(0), AZNHC_TAINT) == Said()
+    assert [m.reason for m in nhc(passed.format(142), AZNHC_TAINT).marks] == ["NHC2001"]
+
+
 def test_a_check_that_is_not_set_up_is_unknown_and_no_fault() -> None:
     said = nhc(failed(NOT_SET_UP), AZNHC_TAINT)
     assert said.marks == ()
