@@ -8,7 +8,7 @@ machine should have, machines like it say: a node with seven of eight GPUs looks
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -24,6 +24,9 @@ MISSING, ABSENT, UNHEALTHY = "DevicesMissing", "DevicesAbsent", "DevicesUnhealth
 TYPES = frozenset({COUNT, ALLOCATABLE})
 LASTS = {COUNT: timedelta(minutes=10), ALLOCATABLE: timedelta(minutes=5)}
 """How long a count has to be wrong: device plugins and kubelets may be restarting."""
+NONE_LEFT = timedelta(minutes=10)
+"""How long all devices of a resource have to be unhealthy. So the kubelet shows a plugin that has ended, for
+five minutes (``endpointStopGracePeriod``) in which it may come back. Then it shows no devices at all."""
 AFTER_A_BOOT = timedelta(minutes=10)
 """How long after a boot nothing counts: drivers are loaded, and plugins register their devices."""
 TWICE = timedelta(seconds=60)
@@ -48,6 +51,8 @@ class Norm:
         return there < self.count and there not in self.usual
 
 
+Way = tuple[str, str, str]
+"""A type, a reason and a resource."""
 Norms = Mapping[str, Norm | None]
 """Of each resource that machines like one have: how many; None where they do not agree."""
 UNKNOWN = {
@@ -71,10 +76,12 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What must be remembered between two looks, of one boot. ``wrong``, ``good``: since when a type is."""
+    """What must be remembered between two looks, of one boot. ``good``: since when a type is. ``wrong``:
+    since when it is wrong in this way. Each way counts for itself: a plugin that comes back after a while may
+    report one device after the other. They are remembered until nothing is wrong, as they may alternate."""
 
     boot_id: str = ""
-    wrong: Mapping[str, datetime] = field(default_factory=dict)
+    wrong: Mapping[Way, datetime] = field(default_factory=dict)
     good: Mapping[str, datetime] = field(default_factory=dict)
     held: Mapping[str, tuple[Problem, ...]] = field(default_factory=dict)
     unknown_since: Mapping[str, datetime] = field(default_factory=dict)
@@ -82,9 +89,17 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class _Word:
+    """``lasts``: how long it has to be so."""
+
+    type: str
     reason: str
     resource: str
     said: str
+    lasts: timedelta
+
+    @property
+    def way(self) -> Way:
+        return self.type, self.reason, self.resource
 
 
 def observe(state: State, look: Look) -> tuple[State, Reading]:
@@ -93,15 +108,18 @@ def observe(state: State, look: Look) -> tuple[State, Reading]:
         state = State(boot_id=look.boot_id)
     said = {COUNT: _counts(look), ALLOCATABLE: _allocatable(look)}
     known = {COUNT: bool(look.norms) and _all_as_they_are(look), ALLOCATABLE: _all_reported(look)}
-    wrong, good, held = dict[str, datetime](), dict[str, datetime](), dict(state.held)
+    wrong, good, held = dict[Way, datetime](), dict[str, datetime](), dict(state.held)
     unknown, unsure, early, back = dict[str, str](), dict[str, str](), dict[str, str](), set[str]()
     for type_, words in said.items():
         if words:
-            wrong[type_] = state.wrong.get(type_, look.at)
-            if why := _too_soon(type_, wrong[type_], look):
-                (unknown if type_ in held else early)[type_] = f"{words[0].said}, {why}"
+            wrong |= {way: at for way, at in state.wrong.items() if way[0] == type_}
+            wrong |= {w.way: wrong.get(w.way, look.at) for w in words}
+            lasted = [w for w in words if not _too_soon(w, wrong[w.way], look)]
+            if lasted:
+                held[type_] = tuple(_problems(lasted, state, wrong, look))
             else:
-                held[type_] = tuple(_problems(type_, words, state, wrong[type_], look))
+                why = f"{words[0].said}, {_too_soon(words[0], wrong[words[0].way], look)}"
+                (unknown if type_ in held else early)[type_] = why
         elif known[type_]:
             good[type_] = state.good.get(type_, look.at)
             if look.at - good[type_] >= TWICE:
@@ -113,7 +131,8 @@ def observe(state: State, look: Look) -> tuple[State, Reading]:
             unknown[type_] = UNKNOWN[type_]
     unknown |= {t: why for t, why in unsure.items() if t in held}
     # What is wrong again counts in time by itself.
-    since = {t: wrong.get(t) or state.unknown_since.get(t, look.at) for t in unknown}
+    began = {w.type: wrong[w.way] for words in said.values() for w in reversed(words)}
+    since = {t: began.get(t) or state.unknown_since.get(t, look.at) for t in unknown}
     reading = Reading(
         source=SOURCE,
         at=look.at,
@@ -156,45 +175,47 @@ def _counts(look: Look) -> list[_Word]:
         there = look.devices.get(resource, (0, 0))[0]
         if norm is not None and norm.is_short(there):
             like = f"and {norm.have} of {norm.of} machines like it have {norm.count}"
-            found.append(_Word(MISSING if there else ABSENT, resource, f"{there} {resource}, {like}"))
+            reason = MISSING if there else ABSENT
+            found.append(_Word(COUNT, reason, resource, f"{there} {resource}, {like}", LASTS[COUNT]))
     return found
 
 
 def _allocatable(look: Look) -> list[_Word]:
-    return [
-        _Word(UNHEALTHY, resource, f"the device plugin calls {there - given} of {there} {resource} unhealthy")
-        for resource, (there, given) in sorted(look.devices.items())
-        if given < there
-    ]
+    found = []
+    for resource, (there, given) in sorted(look.devices.items()):
+        if given < there:
+            said = f"the device plugin calls {there - given} of {there} {resource} unhealthy"
+            lasts = LASTS[ALLOCATABLE] if given else NONE_LEFT
+            found.append(_Word(ALLOCATABLE, UNHEALTHY, resource, said, lasts))
+    return found
 
 
-def _too_soon(type_: str, since: datetime, look: Look) -> str:
+def _too_soon(word: _Word, since: datetime, look: Look) -> str:
     """Why what is wrong does not count yet, "" if it does."""
-    if look.boot_began is None or look.at - look.boot_began < AFTER_A_BOOT + LASTS[type_]:
-        return f"which counts once the node is up for {span(AFTER_A_BOOT + LASTS[type_])}"
-    if look.at - since < LASTS[type_]:
-        return f"which counts after {span(LASTS[type_])}"
+    if look.boot_began is None or look.at - look.boot_began < AFTER_A_BOOT + word.lasts:
+        return f"which counts once the node is up for {span(AFTER_A_BOOT + word.lasts)}"
+    if look.at - since < word.lasts:
+        return f"which counts after {span(word.lasts)}"
     return ""
 
 
-def _problems(type_: str, words: list[_Word], state: State, since: datetime, look: Look) -> list[Problem]:
-    """One for each reason."""
-    made = []
+def _problems(
+    words: list[_Word], state: State, wrong: Mapping[Way, datetime], look: Look
+) -> Iterator[Problem]:
+    """One for each reason of ``words``, which are of one type."""
     for reason, group in groupby(sorted(words, key=lambda w: w.reason), key=lambda w: w.reason):
         of_reason = list(group)
+        type_ = of_reason[0].type
         old = next((p for p in state.held.get(type_, ()) if p.reason == reason), None)
-        made.append(
-            Problem(
-                source=SOURCE,
-                type=type_,
-                reason=reason,
-                message="; ".join(w.said for w in of_reason)[:EVIDENCE],
-                since=old.since if old else since,
-                fresh_until=look.at + look.fresh_for,
-                device=devices(w.resource for w in of_reason),
-            )
+        yield Problem(
+            source=SOURCE,
+            type=type_,
+            reason=reason,
+            message="; ".join(w.said for w in of_reason)[:EVIDENCE],
+            since=old.since if old else min(wrong[w.way] for w in of_reason),
+            fresh_until=look.at + look.fresh_for,
+            device=devices(w.resource for w in of_reason),
         )
-    return made
 
 
 class DeviceCountsSource(OwnNodeSource):

@@ -17,10 +17,10 @@ COUNTS = policy("{type: DeviceCount}", "{do: drain, within: 2m, then: force}, {d
 MINUTES = 60
 
 
-def has(s: Stage, node: str, there: int) -> None:
+def has(s: Stage, node: str, there: int, given: int | None = None) -> None:
     """Its device plugin reports so many."""
-    counts = {GPU: str(there)}
-    body = {"status": {"capacity": {**counts, "cpu": "96"}, "allocatable": {**counts, "cpu": "95"}}}
+    capacity, allocatable = {GPU: str(there)}, {GPU: str(there if given is None else given)}
+    body = {"status": {"capacity": {**capacity, "cpu": "96"}, "allocatable": {**allocatable, "cpu": "95"}}}
     answer = s.store.request("PATCH", f"/api/v1/nodes/{node}/status", body=body, content_type=MERGE)
     assert answer.ok, answer.body
 
@@ -140,3 +140,45 @@ def test_a_well_node_that_boots_is_not_told_of_while_its_devices_come_up() -> No
     has(s, "node-0", 8)
     pass_time(s, 15 * MINUTES, cloud, step=10)
     assert (calls(s), s.record("node-0")) == ([], None)
+
+
+def only(match: str) -> bytes:
+    text = policy(match, "{do: drain, within: 2m, then: force}, {do: replace}")
+    return text.replace(b"[conditions]", b"[api]")
+
+
+def test_a_plugin_that_comes_back_has_time_to_report_all_its_devices() -> None:
+    s, cloud = machines(*[8] * 6, text=only("{type: DeviceCount, reason: DevicesMissing}"))
+    pass_time(s, 25 * MINUTES, cloud, step=30)
+    has(s, "node-0", 0)
+    pass_time(s, 15 * MINUTES, cloud, step=10)
+    has(s, "node-0", 2)
+    pass_time(s, 20, cloud, step=1)
+    has(s, "node-0", 8)
+    pass_time(s, 5 * MINUTES, cloud, step=10)
+    assert (calls(s), phase(s)) == ([], Phase.WITHDRAWN)
+    assert not any("DevicesMissing" in x for x in record_sentences(s)), (
+        "that none are there was only reported"
+    )
+
+
+def test_a_plugin_that_has_ended_calls_no_device_unhealthy() -> None:
+    """The kubelet gives out none of its devices from then on, and forgets them after five minutes."""
+    s, cloud = machines(*[8] * 6, text=only("{type: DeviceAllocatable}"))
+    pass_time(s, 25 * MINUTES, cloud, step=30)
+    has(s, "node-0", 8, given=0)
+    pass_time(s, 5 * MINUTES + 10, cloud, step=1)
+    has(s, "node-0", 0)
+    pass_time(s, 20 * MINUTES, cloud, step=10)
+    has(s, "node-0", 8)
+    pass_time(s, 5 * MINUTES, cloud, step=10)
+    assert (calls(s), phase(s)) == ([], Phase.WITHDRAWN)
+    assert not any("DevicesUnhealthy" in x for x in record_sentences(s))
+
+
+def test_a_plugin_that_calls_all_devices_unhealthy_and_lives_is_believed_after_ten_minutes() -> None:
+    s, cloud = machines(*[8] * 6, text=only("{type: DeviceAllocatable}"))
+    pass_time(s, 25 * MINUTES, cloud, step=30)
+    has(s, "node-0", 8, given=0)
+    pass_time(s, 12 * MINUTES, cloud, step=5)
+    assert calls(s) == [("replace", "m-0")]
