@@ -63,6 +63,9 @@ class Spec(Row):
     taints: list[TaintRow] | None = None
 
 
+STATUSES = frozenset({"True", "False", "Unknown"})
+
+
 class ConditionRow(Row):
     type: str
     status: str = "Unknown"
@@ -209,7 +212,7 @@ def view_of(row: NodeRow, *, whole: bool) -> NodeView:
     info = status.node_info or NO_SYSTEM
     conditions = status.conditions or []
     name = intern(meta.name)  # its label and its address are the same text
-    said = alike.said([(c.type, c.status, c.reason or "", c.message or "") for c in conditions])
+    said = alike.said([_said(c) for c in conditions])
     return NodeView(
         name=name,
         uid=meta.uid,
@@ -231,6 +234,13 @@ def view_of(row: NodeRow, *, whole: bool) -> NodeView:
         system=_system(info) if whole else {},
         devices=_devices(status) if whole else {},
     )
+
+
+def _said(c: ConditionRow) -> alike.Said:
+    """A status that is none, such as ``true``, is neither good nor bad. The API server takes any text."""
+    if c.status in STATUSES:
+        return c.type, c.status, c.reason or "", c.message or ""
+    return c.type, "Unknown", f"its status is {c.status[:40]!r}", c.message or ""
 
 
 def _utc(at: datetime | None) -> datetime | None:

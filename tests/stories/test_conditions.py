@@ -169,6 +169,23 @@ def test_a_plugins_condition_that_becomes_good_in_the_drain_gives_the_node_back(
     judge(s)
 
 
+@pytest.mark.parametrize("odd", ["true", "TRUE", "1", ""])
+def test_a_status_that_is_none_takes_no_fault_back_and_is_told(odd: str) -> None:
+    s = cast(policy())
+    stubborn_pod(s)
+    writes(s, COUNT)
+    s.run(60)
+    assert (phase(s), marked(s)) == (Phase.RECOVERING, ALL_MARKS)
+    renewed(s, 5, (COUNT[0], odd, COUNT[2]))
+    assert (phase(s), marked(s), calls(s)) == (Phase.RECOVERING, ALL_MARKS, [])
+    remove_pod(s)
+    renewed(s, 1, (COUNT[0], odd, COUNT[2]))
+    assert calls(s) == []
+    assert f"GpuNvlink is Unknown: its status is {odd!r}" in " ".join(sentences(s))
+    renewed(s, 1, COUNT)
+    assert calls(s) == [("replace", "m-0")]
+
+
 def test_a_condition_that_turned_good_a_moment_ago_holds_the_call() -> None:
     s = cast(policy())
     stubborn_pod(s)

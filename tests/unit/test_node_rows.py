@@ -91,6 +91,19 @@ def test_bytes_and_a_whole_object_are_the_same_node(whole: bool) -> None:
     assert view_of(row, whole=whole) == node_view(NODE, whole=whole)
 
 
+def test_a_status_that_is_none_is_unknown() -> None:
+    listed = [
+        {"type": "Ready", "status": "true", "reason": "KubeletReady"},
+        {"type": "Own", "status": "\x1b" * 99},
+    ]
+    node = view({"metadata": {"name": "n"}, "status": {"conditions": listed}})
+    assert node.conditions["Ready"] == ("Unknown", "its status is 'true'")
+    assert node.conditions["Own"][0] == "Unknown"
+    assert node.conditions["Own"][1].isprintable()
+    assert len(node.conditions["Own"][1]) < 200
+    assert not node.ready
+
+
 NULLS = {part: dict.fromkeys(NODE[part]) for part in ("spec", "status")}
 
 
