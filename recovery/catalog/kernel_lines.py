@@ -15,8 +15,11 @@ from recovery.catalog.codes import GPU, Code, sxids, xids
 
 START = r"^(?:\[[ 0-9.]+\] |kernel: )*"
 """A line begins with the driver's words. An unprivileged process gets its own into the middle of others."""
-PCI = r"\(PCI:[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?\)"
-XID, SXID = rf"{START}NVRM: Xid {PCI}: ", rf"{START}nvidia-nvswitch[0-9]+: SXid {PCI}: "
+PCI = r"\(PCI:[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?"
+MIG = r"(?: GPU-I:[0-9]{1,4}(?: GPU-CI:[0-9]{1,4})?)?"
+"""Which part of a divided GPU a code is about: the driver writes it behind the address, where it knows
+(open-gpu-kernel-modules, kernel_rc.c)."""
+XID, SXID = rf"{START}NVRM: Xid {PCI}{MIG}\): ", rf"{START}nvidia-nvswitch[0-9]+: SXid {PCI}\): "
 REST = "(?:[^0-9].*)?"
 """What follows a whole code, or nothing."""
 HEX, NO_HEX = "[0-9a-fA-F]", "[^0-9a-fA-F]"
@@ -99,7 +102,8 @@ def _others(prefix: str, codes: set[str]) -> str:
 
 
 class Said(NamedTuple):
-    """What one line states. ``type``: "" where it is only counted. ``device``: the PCI address in it.
+    """What one line states. ``type``: "" where it is only counted. ``device``: the PCI address in it, which
+    is the whole GPU's also where a part of it is named.
 
     ``stamp``: the seconds since the boot that stand before it, by the kernel's own clock; None where there
     are none.
@@ -112,7 +116,7 @@ class Said(NamedTuple):
 
 
 _HEAD = re.compile(
-    rf"{START}(?:NVRM: Xid|nvidia-nvswitch[0-9]+: SXid) \(PCI:([^)]*)\): ([0-9]{{1,9}})", re.ASCII
+    rf"{START}(?:NVRM: Xid|nvidia-nvswitch[0-9]+: SXid) \(PCI:([^) ]*)[^)]*\): ([0-9]{{1,9}})", re.ASCII
 )
 _STAMP = re.compile(r"\[ *([0-9]{1,12}(?:\.[0-9]{1,9})?)\] ", re.ASCII)
 

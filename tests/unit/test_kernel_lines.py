@@ -50,6 +50,19 @@ def test_whatever_follows_the_code_it_is_what_it_is_to_the_pack() -> None:
         assert by_us(line) == by_the_pack(line.rstrip()), line
 
 
+@pytest.mark.parametrize("part", [" GPU-I:05", " GPU-I:01 GPU-CI:02"])
+def test_a_line_about_a_part_of_a_divided_gpu_is_about_that_gpu(part: str) -> None:
+    for code in xids():
+        if not code.subs and not code.nonfatal:
+            line = f"NVRM: Xid (PCI:0000:1b:00{part}): {code.number}, pid=7194, name=a, words"
+            assert (code.type, code.reason) in by_the_pack(line)
+            assert [said.device for said in read(line)] == ["0000:1b:00"]
+    assert by_us(f"NVRM: Xid (PCI:0000:1b:00{part}): 999, x") == {("", "GpuXidOther")}
+    for odd in (f"{part} x", f"x{part}", " GPU-CI:02", " GPU-I:", " GPU-I:1 GPU-I:2", " GPU-I:11111"):
+        line = f"NVRM: Xid (PCI:0000:1b:00{odd}): 79, pid=7194"
+        assert by_us(line) == by_the_pack(line) == set(), odd
+
+
 @pytest.mark.parametrize(
     ("start", "stamp"), [("[   12.500000] ", 12.5), ("[1235733.431527] ", 1235733.431527), ("kernel: ", None)]
 )
