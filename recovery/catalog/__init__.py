@@ -37,6 +37,8 @@ RECOMMENDS_NOTHING, CUT_SHORT = "_NONE", "_CUT"
 """The ends of NVSentinel's reasons where it recommends nothing, and where its message was cut."""
 OF_A_MACHINE = ("_COMPONENT_RESET", "_RESTART_VM", "_RESTART_BM", "_REPLACE_VM")
 """How NVSentinel's reasons end where something can be done, short of a person."""
+OF_EKS = "AcceleratedHardwareReady"
+"""The condition in which EKS's node monitoring agent states what is wrong with GPUs."""
 LOST_ITS_ENGINE = frozenset({"GpuDcgmConnectivityFailure", "GpuDcgmUnresponsive"})
 
 
@@ -237,24 +239,32 @@ def lookup(type: str, reason: str) -> CatalogueRow | None:
     known = _index().get((type, reason))
     if known is None and reason.startswith(f"{type}IsNotHealthy"):
         return _of_nvsentinel(type, reason)
+    if known is None and type == OF_EKS:
+        return _of_eks(reason)
     counted = _index().get(("", reason))
     return known or (counted if counted is not None and not counted.this_node else None)
+
+
+def _of_eks(reason: str) -> CatalogueRow | None:
+    """The XID of an application, or one that follows what broke elsewhere, of EKS's monitoring agent: earlier
+    ones state some of them as they do a broken GPU's."""
+    code = re.fullmatch("NvidiaXID([0-9]{1,4})Error", reason)
+    why = _accuses_another(int(code[1])) if code else ""
+    source = "https://github.com/aws/eks-node-monitoring-agent"
+    return _only_told(OF_EKS, reason, why, source) if why else None
 
 
 def _of_nvsentinel(type: str, reason: str) -> CatalogueRow | None:
     """What NVSentinel's conditions state that accuses no machine: their reasons have the code and the action,
     so there is no end of them."""
     why = _accuses_nobody(type, reason)
-    if not why:
-        return None
-    return CatalogueRow(
-        type=type,
-        reason=reason,
-        remedy=(Rung(Step.NOTIFY, timedelta(minutes=15)),),
-        this_node=False,
-        why=why,
-        source="https://github.com/NVIDIA/NVSentinel/issues/911",
-    )
+    source = "https://github.com/NVIDIA/NVSentinel/issues/911"
+    return _only_told(type, reason, why, source) if why else None
+
+
+def _only_told(type: str, reason: str, why: str, source: str) -> CatalogueRow:
+    remedy = (Rung(Step.NOTIFY, timedelta(minutes=15)),)
+    return CatalogueRow(type=type, reason=reason, remedy=remedy, this_node=False, why=why, source=source)
 
 
 def _accuses_nobody(type: str, reason: str) -> str:
@@ -275,10 +285,14 @@ def _accuses_nobody(type: str, reason: str) -> str:
 def _of_another(said: str) -> str:
     """What an XID means that an application causes, or what broke elsewhere; "" for all others."""
     code = re.match("_([0-9]{1,4})[._]", said)
-    known = [c for c in codes.xids() if code and c.number == int(code[1])]
-    if not known or any(c.this_node for c in known):
-        return ""
-    return f"XID {known[0].number}, for which NVSentinel asks for no reset or restart: {known[0].why}"
+    why = _accuses_another(int(code[1])) if code else ""
+    return why and f"{why} NVSentinel asks for no reset or restart."
+
+
+def _accuses_another(xid: int) -> str:
+    """What it means, where it accuses an application or another machine; else ""."""
+    known = [c for c in codes.xids() if c.number == xid]
+    return "" if not known or any(c.this_node for c in known) else f"XID {xid}: {known[0].why}"
 
 
 def spoken_of(witness: str, reason: str) -> tuple[str, ...]:

@@ -433,6 +433,25 @@ def test_what_a_broken_other_end_leads_to_takes_no_node_out_by_a_rule_for_all_of
     assert messages(s, "FaultSeen")
 
 
+@pytest.mark.parametrize(
+    ("reason", "called"),
+    [("NvidiaXID13Error", 0), ("NvidiaXID45Error", 0), ("NvidiaXID145Error", 0), ("NvidiaXID149Error", 1)],
+)
+def test_what_eks_states_of_an_application_or_of_another_machine_takes_no_node_out(
+    reason: str, called: int
+) -> None:
+    """Agents of 2024 state 13 and 31 like any other. The shipped policies have a rule for all XIDs of EKS."""
+    s = cast(policy('{type: AcceleratedHardwareReady, reason: "NvidiaXID*Error"}'))
+    writes(s, (EKS[0], "False", reason))
+    s.run(120)
+    assert len(calls(s)) == called
+    assert messages(s, "FaultSeen")
+    named = cast(policy(f"{{reason: {reason}}}"))
+    writes(named, (EKS[0], "False", reason))
+    named.run(120)
+    assert calls(named) == [("replace", "m-0")]
+
+
 @pytest.mark.parametrize(("reason", "called"), [("*_RESTART_BM", 1), ("*_79_*", 1), ("*_REPLACE_VM", 0)])
 def test_a_rule_may_go_by_the_action_or_by_the_code(reason: str, called: int) -> None:
     s = cast(policy(f'{{type: SysLogsXIDError, reason: "{reason}"}}'))
