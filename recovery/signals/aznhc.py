@@ -29,8 +29,7 @@ _FAILED = re.compile(r"\bERROR:?\s{1,8}(nhc:?\s{1,8})?(Health check failed:|\d{1
 _OF_A_CHECK = "Health check failed:"
 _NEXT = re.compile(r"\bERROR:?\s|Health checks completed")
 _PASSED = re.compile(r"Health checks completed with exit code: 0\b")
-"""The end of a run that has found nothing. A run that fails writes its log before its taint: a taint beside
-this is of an earlier run."""
+"""The end of a run that has found nothing."""
 _NO_TIME = "['']"
 """Of a taint that does not say when it was put there, such as kubectl's: what records know such a line by."""
 MOST_LINES = 32
@@ -53,7 +52,11 @@ def read(node: NodeView) -> Said:
         faults[GENERIC] = bare[0]
     if unusable and not faults:
         return Said(unknown={TYPE: f"a check is not set up: {_plain(unusable[0])}"})
-    if added and not failures and not _PASSED.search(log):
+    if added and _PASSED.search(log) and not failures:
+        # A later run may have passed; or one that failed could not write its log, which was too long.
+        why = f"taint {TAINT} is beside a log of checks that passed, and one of them is old"
+        return Said(unknown={TYPE: why})
+    if added and not failures:
         said = f"taint {TAINT}, and no failure in {ANNOTATION}"
         return Said((Mark(TYPE, GENERIC, said, f"{said}{added}", added_at(added)),))
     # The log bears no time, and may be of a later run than the taint. Who takes off the taint leaves the log.

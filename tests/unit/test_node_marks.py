@@ -79,9 +79,11 @@ def test_the_taint_alone_is_enough_and_so_is_the_log_alone() -> None:
     assert [m.reason for m in nhc(failed(GPUS)).marks] == ["NHC2009"]
 
 
-def test_a_taint_beside_the_log_of_a_run_that_has_passed_is_of_an_earlier_run() -> None:
+def test_of_a_taint_beside_the_log_of_a_run_that_has_passed_one_is_old_which_is_unknown() -> None:
     passed = "SUCCESS:  nhc:  check_gpu_count\nHealth checks completed with exit code: {}."
-    assert nhc(passed.format(0), AZNHC_TAINT) == Said()
+    why = "taint aznhc is beside a log of checks that passed, and one of them is old"
+    assert nhc(passed.format(0), AZNHC_TAINT) == Said(unknown={aznhc.TYPE: why})
+    assert nhc(passed.format(0)) == Said()
     assert [m.reason for m in nhc(passed.format(142), AZNHC_TAINT).marks] == ["NHC2001"]
 
 
