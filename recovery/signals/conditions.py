@@ -36,14 +36,16 @@ class State:
     """What must be remembered between two looks at the Node, of one boot.
 
     ``before``: the conditions as they were when the last boot ended, where this process saw that. ``first``:
-    the condition of each type as it is now, and when it was first seen so. ``good``: since when each has been
-    seen good.
+    the condition of each type as it is now, and when it was first seen so. ``heard``: the heartbeat of each,
+    and when that was first seen: by a clock that is ahead it is yet to come. ``good``: since when each has
+    been seen good.
     """
 
     boot_id: str = ""
     held: Mapping[Pair, Problem] = field(default_factory=dict)
     before: Mapping[str, Condition] = field(default_factory=dict)
     first: Mapping[str, tuple[Condition, datetime]] = field(default_factory=dict)
+    heard: Mapping[str, tuple[datetime | None, datetime]] = field(default_factory=dict)
     good: Mapping[str, datetime] = field(default_factory=dict)
     unknown_since: Mapping[str, datetime] = field(default_factory=dict)
 
@@ -80,7 +82,11 @@ def observe(state: State, look: Look, known: Callable[[str], Polarity | None]) -
     state = _booted(state, look.boot_id)
     there = (c for c in look.conditions if not _drill_is_over(c, look.at))
     rows = {c.type: (c, row) for c in there if (row := known(c.type)) is not None}
-    state = replace(state, first={t: _first(state, c, look.at) for t, (c, _) in rows.items()})
+    state = replace(
+        state,
+        first={t: _first(state, c, look.at) for t, (c, _) in rows.items()},
+        heard={t: _heard(state, c, look.at) for t, (c, _) in rows.items()},
+    )
     words = _words(state, rows, look)
     shown = {(t, x.reason) for t, (c, row) in rows.items() if c.status == row.bad for x in _stated(c)}
     held = {**state.held, **words.bad}
@@ -160,12 +166,17 @@ def _first(state: State, c: Condition, at: datetime) -> tuple[Condition, datetim
     return c, since if same else at
 
 
+def _heard(state: State, c: Condition, at: datetime) -> tuple[datetime | None, datetime]:
+    heartbeat, since = state.heard.get(c.type, (None, at))
+    return c.heartbeat, since if heartbeat == c.heartbeat else at
+
+
 def _says_nothing(state: State, c: Condition, look: Look) -> str:
     """Why ``c`` does not count, "" if it does."""
     if state.before.get(c.type) == c or _written_before(c, look):
         earlier = "from before this boot, or before etcd was restored"
         return f"{c.type} is {c.status} {earlier}, and was not renewed since"
-    renewed = c.heartbeat or state.first[c.type][1]
+    renewed = min(c.heartbeat, state.heard[c.type][1]) if c.heartbeat else state.first[c.type][1]
     if look.at - renewed > RENEWED:
         return f"{c.type} is {c.status}, but was last renewed at {renewed:%Y-%m-%d %H:%M:%SZ}"
     return ""

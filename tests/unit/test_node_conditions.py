@@ -219,6 +219,19 @@ def test_a_fault_whose_writer_falls_silent_stays_and_is_unknown() -> None:
     assert "GpuCount" in reading.unknown
 
 
+def test_a_heartbeat_that_is_yet_to_come_counts_from_when_it_was_first_seen() -> None:
+    """The node's clock is hours ahead, and the writer is gone."""
+    ahead = replace(GPU_BAD, heartbeat=NOW + timedelta(hours=3))
+    state, reading = State(), None
+    for minutes in (0, 15, 16):
+        look = Look(NOW + minutes * MINUTE, (ahead,), "boot-1", None, FRESH)
+        state, reading = observe(state, look, polarity)
+        assert ("GpuCount" in reading.unknown) is (minutes > 15)
+    renewed = replace(ahead, heartbeat=NOW + timedelta(hours=3, minutes=16))
+    _, reading = observe(state, Look(NOW + 17 * MINUTE, (renewed,), "boot-1", None, FRESH), polarity)
+    assert (stated(reading), reading.unknown) == ([("GpuCount", "GpuCountBad")], {})
+
+
 def test_a_condition_without_a_heartbeat_counts_from_when_it_was_first_seen() -> None:
     bare = replace(GPU_BAD, heartbeat=None, transition=None)
     assert stated(looks(bare, bare, bare)[1]) == [("GpuCount", "GpuCountBad")]
