@@ -22,7 +22,18 @@ from providers.azure.session import AzureSession
 from providers.azure.settings import COMPUTE, DELETE, REIMAGE, Cluster
 from recovery.clock import Clock
 from recovery.errors import Ambiguous, Refused, Retry
-from recovery.model import GroupMembers, Machine, NodeView, Poll, Preflight, Reference, Rung, Step
+from recovery.model import (
+    Gone,
+    GroupMembers,
+    Machine,
+    NodeView,
+    Poll,
+    Preflight,
+    Reference,
+    Rung,
+    Step,
+    Unseen,
+)
 from recovery.provider.known import KEY, pack
 from recovery.provider.late import not_late
 from recovery.provider.protocol import Abilities, Finding
@@ -98,17 +109,19 @@ class AzureProvider:
         if not machine.route:
             return None
         found = machines.vm(self._session, machine.route)
-        if found is None:
-            surely = self._lacked_for(machine) >= SURE
-            return f"{named(machine.route)} does not exist any more" if surely else None
-        self._lacked.pop(machine.id, None)
-        return None if found.id == machine.id else f"another VM is {named(machine.route)} now"
+        if self._lacks(machine, found):
+            return f"{named(machine.route)} does not exist any more"
+        same = found is None or found.id == machine.id
+        return None if same else f"another VM is {named(machine.route)} now"
 
-    def _lacked_for(self, machine: Machine) -> float:
-        """For how many seconds each answer has lacked ``machine``, up to this one."""
+    def _lacks(self, machine: Machine, found: Vm | None) -> bool:
+        """Whether each answer of a minute, up to this one, has lacked ``machine``."""
         now, mine = self._clock.monotonic(), machine.id
+        if found is not None:
+            self._lacked.pop(mine, None)
+            return False
         self._lacked = {x: at for x, at in self._lacked.items() if x == mine or now - at <= LACKED_LATELY}
-        return now - self._lacked.setdefault(mine, now)
+        return now - self._lacked.setdefault(mine, now) >= SURE
 
     def down(self, machine: Machine) -> str | None:
         """By the power state of the very VM: stopped, or deallocated."""
@@ -254,7 +267,10 @@ class AzureProvider:
 
     def _poll(self, machine: Machine, reference: Reference, data: Mapping[str, Any]) -> Poll:
         if reference.action != Step.REPLACE:
-            return outcome.in_place(self._session, machine, data, reference.action)
+            found = outcome.in_place(self._session, machine, data, reference.action)
+            if isinstance(found, Gone) and self.gone(machine) is None:
+                return Unseen(_lacked_once(machine))
+            return found
         if "aks" in machine.route:
             return outcome.deleted(self._session, machine, data, self._cluster())
         return outcome.replaced(self._session, machine, data)
@@ -331,8 +347,10 @@ class AzureProvider:
     def _same_machine(self, machine: Machine, *, since: bool = False) -> Vm:
         """The VM as it is now. Another one with the same number or name is nobody's business here (law 4)."""
         found = machines.vm(self._session, machine.route, since=since)
-        if found is None:
+        if self._lacks(machine, found):
             raise Refused(f"{named(machine.route)} does not exist")
+        if found is None:
+            raise Retry(_lacked_once(machine))
         if found.id != machine.id:
             raise Refused(f"{named(machine.route)} is another machine now: nothing is asked of it")
         return found
@@ -365,6 +383,10 @@ class AzureProvider:
         answer = ask()
         self._known[key] = (now, answer)
         return answer
+
+
+def _lacked_once(machine: Machine) -> str:
+    return f"Azure's answer lacks {named(machine.route)}: asking again, for one answer may be an old one"
 
 
 def _busy(machine: Machine, found: Vm) -> str:

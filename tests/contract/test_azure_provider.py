@@ -36,6 +36,7 @@ from recovery.errors import Ambiguous, Refused, Retry
 from recovery.model import (
     Done,
     Failed,
+    Gone,
     Machine,
     NodeView,
     NotApplied,
@@ -301,6 +302,24 @@ def test_a_vm_is_gone_once_each_answer_has_lacked_it_for_a_minute(
     assert provider.gone(machine) is None
     world.later()
     assert str(provider.gone(machine)).endswith(" does not exist any more")
+
+
+def test_nothing_is_refused_or_taken_for_gone_before_each_answer_of_a_minute_has_lacked_the_vm(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    ready = provider.preflight(machine, Step.REBOOT)
+    world.remove_machine()
+    assert isinstance(provider.poll(machine, ready.reference), Unseen)
+    for ask in (
+        lambda: provider.preflight(machine, Step.REDEPLOY),
+        lambda: provider.start(machine, Step.REBOOT, TOKEN, ready.reference),
+    ):
+        with pytest.raises(Retry, match="one answer may be an old one"):
+            ask()
+    world.later()
+    assert isinstance(provider.poll(machine, ready.reference), Gone)
+    with pytest.raises(Refused, match="does not exist"):
+        provider.preflight(machine, Step.REDEPLOY)
 
 
 def test_a_404_without_a_code_of_azures_proves_nothing(

@@ -13,6 +13,7 @@ from recovery_testkit.stage import Page, Stage
 from providers.azure.options import Options
 from providers.azure.session import AzureSession, Limits
 from providers.azure.vmss import AzureProvider
+from recovery.errors import Ambiguous
 from tests.builders.objects import node_object
 from tests.stories.scenery import pass_time, records
 from tests.stories.scenes import value
@@ -21,6 +22,7 @@ from tests.stories.test_azure_slow import FleetOnAzure, ready, restarts
 from tests.stories.test_conditions import NEURON, policy, writes
 
 GOOD = ("NeuronHealth", "False", "NeuronHasNoError")
+NOT_FOUND = json.dumps({"error": {"code": "NotFound", "message": "It was not found."}}).encode()
 
 
 def test_a_controller_that_stood_still_in_its_look_asks_for_nothing_once_another_has_gone_on() -> None:
@@ -89,14 +91,43 @@ def test_one_answer_that_lacks_a_vm_does_not_end_its_hand_over() -> None:
     ready(stage, "node-0", "Unknown")  # type: ignore[arg-type]
     pass_time(stage, 300, stage, step=5.0)  # type: ignore[arg-type]
     (vm, *_) = stage.arm.instances(stage.set)
-    told = json.dumps({"error": {"code": "NotFound", "message": "It was not found."}}).encode()
-    stage.arm.answer(f"GET {vm.id}", told, status=404, times=1)
+    stage.arm.answer(f"GET {vm.id}", NOT_FOUND, status=404, times=1)
     pass_time(stage, 300, stage, step=5.0)  # type: ignore[arg-type]
     assert records(stage) == {"node-0": "handedOver"}
     stage.arm.remove(vm.id)
     pass_time(stage, 600, step=5.0)
     stage.arm.stop()
     assert records(stage) == {"node-0": "superseded"}
+
+
+def lacked_once(azure: FleetOnAzure) -> None:
+    """The next answer about the VM of node-0 lacks it."""
+    (vm, *_) = azure.arm.instances(azure.set)
+    azure.arm.answer(f"GET {vm.id}", NOT_FOUND, status=404, times=1)
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["right before the call", "after a call that got lost"])
+def test_one_answer_that_lacks_a_vm_neither_refuses_its_restart_nor_shows_that_it_was_asked_for(
+    lost: bool,
+) -> None:
+    """The node was handed over: at once, or after all the time of a reboot that was never asked for."""
+    azure = FleetOnAzure(boot_takes=60)
+    start, asked = azure.provider.start, []
+
+    def disturbed(*given: Any) -> Any:
+        asked.append(given)
+        if len(asked) == 1:
+            lacked_once(azure)
+            if lost:
+                raise Ambiguous("no answer")
+        return start(*given)
+
+    azure.provider.start = disturbed
+    writes(azure, NEURON)
+    pass_time(azure, 400, azure, step=5.0)  # type: ignore[arg-type]
+    azure.arm.stop()
+    assert (len(asked), restarts(azure)) == (2, ["restart"])
+    assert records(azure) == {"node-0": "proving"}
 
 
 class TwoSets(Stage):
