@@ -49,6 +49,9 @@ READY = "Ready"
 GONE_FROM_ITS_GROUP = timedelta(seconds=60)
 """For how long each answer of the cloud has to show the group without the machine. One answer alone may be
 older than the one before it."""
+ASKED_BEFORE = timedelta(seconds=90)
+"""How long before a person would get a machine without a Node its provider is asked whether it is gone. One
+answer may be an old one; those of a minute are not."""
 EARLY_FOR = timedelta(minutes=20)
 """How long after a boot at most a source may wait before it states what is wrong: drivers and plugins come
 up."""
@@ -338,11 +341,12 @@ def _time_to_prove(r: Record) -> tuple[datetime, timedelta]:
 
 
 def proof_of_nobody_is_late(s: Situation, r: Record) -> bool:
-    """Whether a machine without a Node and without an agent would be a person's now. It may be gone."""
+    """Whether a machine without a Node and without an agent would be a person's soon. It may be gone."""
     nobody = s.role is Role.CONCLUDER and s.node is None and not r.replacement_machine
     if not nobody or evidence_without_machine(r):
         return False
-    return _proof_is_late(s, r, [_time_to_prove(r), *_proof_deadlines(s, r)], Cause.AGENT)
+    soon = replace(s, now=s.now + ASKED_BEFORE)
+    return _proof_is_late(soon, r, [_time_to_prove(r), *_proof_deadlines(soon, r)], Cause.AGENT)
 
 
 def _proof_is_late(

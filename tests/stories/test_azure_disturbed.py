@@ -16,7 +16,7 @@ from providers.azure.vmss import AzureProvider
 from recovery.errors import Ambiguous
 from tests.builders.objects import node_object
 from tests.stories.scenery import pass_time, records
-from tests.stories.scenes import value
+from tests.stories.scenes import messages, value
 from tests.stories.test_azure import REPLACES, AzureStage
 from tests.stories.test_azure_slow import FleetOnAzure, ready, restarts
 from tests.stories.test_conditions import NEURON, policy, writes
@@ -104,6 +104,25 @@ def lacked_once(azure: FleetOnAzure) -> None:
     """The next answer about the VM of node-0 lacks it."""
     (vm, *_) = azure.arm.instances(azure.set)
     azure.arm.answer(f"GET {vm.id}", NOT_FOUND, status=404, times=1)
+
+
+def test_a_vm_that_somebody_deletes_in_its_probation_calls_no_person() -> None:
+    """It counts as gone once it has been lacked for a minute. By then the time for its proof was over."""
+    stage = AzureStage("{do: reboot, within: 10m}", cured_by="boot")
+    stage.concluder()
+    stage.begin()
+
+    def proving() -> bool:
+        return records(stage) == {"node-0": "proving"}
+
+    pass_time(stage, 300, stage, step=2.0, until=proving)  # type: ignore[arg-type]
+    assert proving()
+    (vm, *_) = stage.arm.instances(stage.set)
+    stage.arm.remove(vm.id)
+    pass_time(stage, 1200, stage, step=5.0)  # type: ignore[arg-type]
+    stage.arm.stop()
+    assert records(stage) == {"node-0": "superseded"}
+    assert not messages(stage, "HandedOver")
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["right before the call", "after a call that got lost"])
