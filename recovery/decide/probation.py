@@ -428,7 +428,8 @@ def _fault_there(s: Situation, a: Assessment, r: Record, found: tuple[Diagnosis,
 
 def _not_by_its_own_rule(r: Record, d: Diagnosis) -> str:
     """Why the rule of ``d`` does not call for the next step of ``r``; empty if it does, or there is none."""
-    ahead = (x.do for x in r.ladder[r.rung + 1 :] if x.do is not Step.DRAIN)  # one more of them asks nothing
+    drained = any(x.do is Step.DRAIN for x in r.ladder[: r.rung + 1])  # then one more of them asks nothing
+    ahead = (x.do for x in r.ladder[r.rung + 1 :] if not (drained and x.do is Step.DRAIN))
     step = next(ahead, None) if r.in_flight else None
     return not_by_its_own_rule(d, step) if step is not None else ""
 

@@ -113,9 +113,9 @@ OTHERS = b"""
 CORDON, REPLACE = b"{do: cordon}", b"{do: drain, within: 10m, then: force}, {do: replace, within: 30m}"
 
 
-def another_in_probation(after: bytes, remedy: bytes, seconds: float) -> Stage:
+def another_in_probation(after: bytes, remedy: bytes, seconds: float, first: bytes = REBOOTS) -> Stage:
     """A fault of another rule shows while the node is on probation after its reboot, for so long."""
-    s = cast(REBOOTS + OTHERS % (after, remedy))
+    s = cast(first + OTHERS % (after, remedy))
     well = npd_page() + plugin_page(False, 0)
     s.pages["node-0"].body = well
     s.run(5)
@@ -156,6 +156,14 @@ def test_a_fault_whose_own_rule_asks_a_witness_has_no_machine_replaced_unasked()
 def test_a_fault_whose_own_rule_replaces_has_the_recovery_go_on() -> None:
     s = another_in_probation(b"0s", REPLACE, 60)
     assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
+
+
+def test_a_fault_whose_own_rule_only_cordons_has_no_pod_evicted_by_a_drain_that_comes_first() -> None:
+    """The ladder's first drain is the next step, and one that its own rule has comes after it."""
+    drains = policy_file("{do: reboot, within: 10m}, {do: drain, within: 10m}, {do: cordon}")
+    s = another_in_probation(b"0s", CORDON, 60, first=drains)
+    assert (calls(s), phase(s)) == ([("reboot", "m-0")], Phase.HANDED_OVER)
+    assert "GpuNvlinkBad showed in probation; the next step is drain" in the_record(s).sentence
 
 
 ONE_OUT = policy_file(
