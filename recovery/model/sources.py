@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from functools import lru_cache
 
 from recovery.model.remedy import Latch, Rung
 
@@ -125,6 +126,29 @@ def asks_for_alerts(query: str) -> bool:
     return re.search(r"\bALERTS\b", query) is not None
 
 
+_QUOTED = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`")
+_PAST = re.compile(r"(?:\[|\boffset\s)\s*((?:\d+(?:ms|[smhdwy])?)+)")
+_PART = re.compile(r"(\d+)(ms|[smhdwy]?)")
+_SECONDS = {
+    "ms": 0.001,
+    "": 1.0,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+    "w": 604800.0,
+    "y": 31536000.0,
+}
+
+
+@lru_cache(maxsize=256)
+def looks_back(query: str) -> timedelta:
+    """How far ``query`` looks back at most: by its ranges (``[30m]``), and by ``offset``."""
+    past = " ".join(_PAST.findall(_QUOTED.sub("", query)))
+    seconds = sum(int(number) * _SECONDS[unit] for number, unit in _PART.findall(past))
+    return timedelta(seconds=min(seconds, _SECONDS["y"]))
+
+
 @dataclass(frozen=True, slots=True)
 class MetricRow:
     """One question to a Prometheus server, and which of its answers are faults.
@@ -151,6 +175,11 @@ class MetricRow:
     def takes_back(self) -> bool:
         """Whether a good value ends its fault. Of an alert there is none."""
         return self.ends.latch in (None, Latch.SOURCE) and not self.of_alerts
+
+    @property
+    def looks_back(self) -> timedelta:
+        """For how long after a boot a bad value may be of the time before it. Of alerts nobody knows."""
+        return timedelta(0) if self.of_alerts else looks_back(self.query)
 
 
 @dataclass(frozen=True, slots=True)

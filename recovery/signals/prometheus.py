@@ -128,7 +128,8 @@ def _words(
     for pair, said in sorted(pairs.items()):
         judged = [(s, _says_nothing(s, look, failing)) for s in said]
         whys = [why for _, why in judged if why]
-        words.owed.extend(why for s, why in judged if s.owed and why)
+        # What looks back to before the boot says nothing for that long, and must not silence all other rows.
+        words.owed.extend(why for s, why in judged if s.owed and why and not s.row.looks_back)
         if bad := [s for s, why in judged if s.state is Is.BAD and not why]:
             words.bad[pair] = _problem(state, pair, bad, look)
         elif whys:

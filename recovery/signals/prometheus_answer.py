@@ -13,7 +13,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from recovery.errors import Unreadable
@@ -47,19 +46,6 @@ series. An alert with another code is another alert."""
 Ages = Mapping[int, float]
 _SELECTOR = r"[a-zA-Z_:][a-zA-Z0-9_:]*(?:\{(?:[^{}\"']|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')*\})?"
 _PLAIN = re.compile(_SELECTOR)
-_QUOTED = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`")
-_PAST = re.compile(r"(?:\[|\boffset\s)\s*((?:\d+(?:ms|[smhdwy])?)+)")
-_PART = re.compile(r"(\d+)(ms|[smhdwy]?)")
-_SECONDS = {
-    "ms": 0.001,
-    "": 1.0,
-    "s": 1.0,
-    "m": 60.0,
-    "h": 3600.0,
-    "d": 86400.0,
-    "w": 604800.0,
-    "y": 31536000.0,
-}
 _AGGREGATED = re.compile(rf"(?:max|min|sum|avg) *by *(\([^()]*\)) *\( *({_SELECTOR}) *\)")
 
 
@@ -107,14 +93,6 @@ def time_of(query: str) -> str:
         return f"timestamp({query})"
     found = _AGGREGATED.fullmatch(query)
     return f"min by {found[1]} (timestamp({found[2]}))" if found else ""
-
-
-@lru_cache(maxsize=256)
-def looks_back(query: str) -> timedelta:
-    """How far ``query`` looks back at most: by its ranges (``[30m]``), and by ``offset``."""
-    past = " ".join(_PAST.findall(_QUOTED.sub("", query)))
-    seconds = sum(int(number) * _SECONDS[unit] for number, unit in _PART.findall(past))
-    return timedelta(seconds=min(seconds, _SECONDS["y"]))
 
 
 def asked_at(result: Sequence[Any]) -> float | None:

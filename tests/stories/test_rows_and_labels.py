@@ -242,6 +242,24 @@ def test_what_it_says_of_this_boot_alone_is_one(looking_back: LookingBack) -> No
     assert calls(w.s) == [("reboot", "m-0"), ("replace", "m-0")]
 
 
+GPU = FLAPS.replace("max_over_time(ib_dev[30m])", "gpu").replace("ib,", "gpu,").replace("IbDev", "Gpu")
+TOLD = "  - {name: told, match: {type: IbDev}, remedy: [{do: notify}]}\n"
+
+
+def test_what_looks_back_to_before_the_boot_silences_no_other_row(looking_back: LookingBack) -> None:
+    w = scene(looking_back, asking(f"{FLAPS}, {GPU}", "{type: Gpu}", more=TOLERATED + TOLD))
+    for node in w.names:
+        looking_back.put("gpu", 0, node=node)
+    pass_time(w.s, 31 * 60, w.cloud)
+    looking_back.put("ib_dev", 3, node="node-0")
+    pass_time(w.s, 60, w.cloud)
+    boot(w.s, "node-0")
+    pass_time(w.s, 120, w.cloud)
+    looking_back.put("gpu", 1, node="node-0")
+    pass_time(w.s, 15 * 60, w.cloud)
+    assert calls(w.s) == [("replace", "m-0")]
+
+
 # ---------------------------------------------------------------- whose series it is
 
 

@@ -12,7 +12,8 @@ import pytest
 from recovery.catalog import metric_rows
 from recovery.errors import Unreadable
 from recovery.model import Bound, Ends, Latch, MetricRow, Named
-from recovery.signals.prometheus_answer import LOOKBACK, State, ages, looks_back, read, time_of
+from recovery.model.sources import looks_back
+from recovery.signals.prometheus_answer import LOOKBACK, State, ages, read, time_of
 from recovery.units import parse_bound
 from tests.builders.times import NOW, SECOND
 
@@ -166,7 +167,7 @@ def test_how_far_a_query_looks_back_is_its_ranges_and_offsets(query: str, minute
 
 
 def test_no_ready_made_row_looks_back() -> None:
-    assert {looks_back(row.query) for rows in metric_rows().values() for row in rows} == {timedelta(0)}
+    assert {row.looks_back for rows in metric_rows().values() for row in rows} == {timedelta(0)}
 
 
 def test_all_ready_made_rows_say_how_old_their_samples_are() -> None:

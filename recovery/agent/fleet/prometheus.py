@@ -29,7 +29,6 @@ from recovery.signals.prometheus_answer import (
     Stated,
     ages,
     asked_at,
-    looks_back,
     read,
     time_of,
 )
@@ -279,8 +278,8 @@ def _of_its_life(
     said: Mapping[Key, Stated], row: MetricRow, began: datetime | None, now: datetime
 ) -> Mapping[Key, Stated]:
     """``said``, where a query that looks back to before the node's life ``began`` shows no fault of it."""
-    back = looks_back(row.query)
-    if not back or began is None or now - began >= back or row.of_alerts:
+    back = row.looks_back
+    if began is None or now - began >= back:
         return said
     why = f"its query looks back {span(back)}, to before the node was booted"
     return {
