@@ -293,6 +293,25 @@ def _without_series(s: Situation, f: Fault, reading: Reading) -> str:
     return f"Prometheus, row {f.life}: no series says anything of {f.reason}{where} since the node was booted"
 
 
+def _of_before_the_boot(s: Situation, r: Record, d: Diagnosis) -> str:
+    """Why ``d`` may be of the time before the boot: the query that states it looks back to that; else "".
+
+    Who saw the boot takes such a value for none. A controller that was started since has only the record.
+    """
+    asked = s.policy.source("prometheus") if d.fault.source == "prometheus" else None
+    p = r.progress
+    seen = [x for x in (p.evidence and p.evidence.at, p.proving_since if p.boots else None) if x]
+    if asked is None or not seen:
+        return ""
+    # What held the proof has moved these moments on; without this, the wait for that value would begin anew.
+    held = sum((x.time for x in p.held if x.cause is Cause.UNREADABLE), timedelta(0))
+    by = {x.life for reading in s.readings for x in reading.problems if x.key == d.fault.key}
+    back = max((row.looks_back for row in asked.metrics if row.name in by), default=timedelta(0))
+    if s.now - max(seen) + held >= back:
+        return ""
+    return f"{name(d.fault)}: its query looks back {span(back)}, to before the node was booted"
+
+
 def _early_word(s: Situation, r: Record) -> str:
     """What is wrong as before, but not yet for long enough in this boot to be stated; "" where nothing is.
 
@@ -378,8 +397,9 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
             return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED))
         return unproved(s, r, f"nobody looks after {r.node} to prove it", Cause.AGENT)
     assert s.node is not None
-    if found := live(s, a.found):
-        return _fault_there(s, a, r, found)
+    found = live(s, a.found)
+    if there := tuple(d for d in found if not _of_before_the_boot(s, r, d)):
+        return _fault_there(s, a, r, there)
     if not s.node.ready:
         return unproved(s, r, f"{r.node} is not Ready")
     for reading in s.readings:
@@ -387,7 +407,8 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
             return unproved(s, r, reading.unknown["*"], Cause.UNREADABLE)
     if early := _early_word(s, r):
         return unproved(s, r, early, Cause.UNREADABLE, patience=EARLY_FOR)
-    if blind := _blind_to_what_was_treated(s, r):
+    before = next((_of_before_the_boot(s, r, d) for d in found), "")
+    if blind := before or _blind_to_what_was_treated(s, r):
         return unproved(s, r, blind, Cause.UNREADABLE)
     if s.now - r.phase_since < r.probation:
         return on_probation(s, r, r.node, r.probation)

@@ -242,6 +242,34 @@ def test_what_it_says_of_this_boot_alone_is_one(looking_back: LookingBack) -> No
     assert calls(w.s) == [("reboot", "m-0"), ("replace", "m-0")]
 
 
+@pytest.mark.parametrize("by_itself", [False, True], ids=["rebooted", "booted by itself"])
+@pytest.mark.parametrize("bad_on", [False, True], ids=["mended", "still bad"])
+def test_a_controller_that_did_not_see_the_boot_goes_by_the_record(
+    looking_back: LookingBack, by_itself: bool, bad_on: bool
+) -> None:
+    w = scene(looking_back, asking(FLAPS, remedy=SLOWLY))
+    pass_time(w.s, 31 * 60, w.cloud)
+    if by_itself:
+        pause(w.s)
+    looking_back.put("ib_dev", 3, node="node-0")
+    pass_time(w.s, 60, w.cloud)
+    boot(w.s, "node-0")
+    pass_time(w.s, 60, w.cloud)
+    assert phase(w.s) is Phase.PROVING
+    another_leader(w.s)
+    if by_itself:
+        resume(w.s)
+    pass_time(w.s, 25 * 60, w.cloud)
+    first = [] if by_itself else [("reboot", "m-0")]
+    assert (calls(w.s), phase(w.s)) == (first, Phase.PROVING)
+    if not bad_on:
+        looking_back.put("ib_dev", 0, node="node-0")
+    pass_time(w.s, 15 * 60, w.cloud)
+    next_step = [("reboot" if by_itself else "replace", "m-0")] if bad_on else []
+    assert calls(w.s) == first + next_step
+    assert bad_on or phase(w.s) in (Phase.RECOVERED, Phase.WITHDRAWN)
+
+
 GPU = FLAPS.replace("max_over_time(ib_dev[30m])", "gpu").replace("ib,", "gpu,").replace("IbDev", "Gpu")
 TOLD = "  - {name: told, match: {type: IbDev}, remedy: [{do: notify}]}\n"
 
