@@ -34,6 +34,7 @@ from recovery.decide.latch import left_where_some_ended, one_has_ended, only_tol
 from recovery.decide.lifecycle import Event
 from recovery.decide.marks import CORDON, anothers, cordoned_by_us, uncordoned, undone
 from recovery.decide.provider_step import provider_step
+from recovery.decide.room import MOST_RUNGS
 from recovery.decide.situation import Situation
 from recovery.model import (
     Cause,
@@ -53,8 +54,6 @@ MARKED = {Step.CORDON: "cordoned", Step.TAINT: "tainted"}
 """Steps that are over once the marks are on the Node, and what it is then."""
 UNCORDONED = frozenset({Step.NOTIFY, Step.TAINT})
 """Steps that set no cordon."""
-MOST_STEPS = 22
-"""A record has room for as many."""
 
 
 def recovering(s: Situation, a: Assessment, r: Record) -> Decision:
@@ -306,7 +305,7 @@ def drain_again(r: Record, now: datetime) -> Record:
     if nth == r.rung and r.ladder[nth - 1].do is Step.DRAIN:
         return moved_to_rung(r, nth - 1, now)
     longer = replace(r, ladder=(*r.ladder[:nth], drains[-1], *r.ladder[nth:]))
-    if len(longer.ladder) > MOST_STEPS:
+    if len(longer.ladder) >= MOST_RUNGS:  # a reboot may have to go before it
         return r
     return moved_to_rung(longer, nth, now) if nth == r.rung else longer
 

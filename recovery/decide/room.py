@@ -14,6 +14,8 @@ FAULTS_SIZE = 8 * 1024
 """Bytes of a record that its faults may take. The first ones are kept: those to treat come first."""
 MOST_BOOTS = 20
 """Boots that nobody asked for, after which a person is asked, whatever the policy's ``attempts.max``."""
+MOST_RUNGS = 22
+"""Steps of a ladder: the twenty of a policy, a reboot that is put before them, and one more drain."""
 LEAST_STARTS = 10
 """How many starts of its machine a closed record surely has room for, if it is not about many faults."""
 SHORT_MESSAGE = 160

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from recovery.decide.room import MOST_RUNGS
 from recovery.short import LONGEST_ID, MOST_WORDS, identified
 
 HIGHEST = 2**53 - 1
@@ -109,7 +110,7 @@ RECORD: Shape = {
     "bootID": UID,
     "faults": Most(500, FAULT),
     "rule": RULE,
-    "ladder": Most(22, {"do": FREE, "within": SPAN, "then": FREE, "taint": TAINT}),
+    "ladder": Most(MOST_RUNGS, {"do": FREE, "within": SPAN, "then": FREE, "taint": TAINT}),
     "probation": SPAN,
     "after": SPAN,
     "rung": COUNT,
