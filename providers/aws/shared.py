@@ -18,6 +18,7 @@ from providers.aws.session import AwsSession
 from recovery.clock import Clock
 from recovery.errors import Refused, Retry
 from recovery.model import Machine
+from recovery.provider.lacking import Lacking
 
 AGE = 5.0
 """Seconds for which what was asked for another node serves this one."""
@@ -25,10 +26,6 @@ MOST = 50
 """Instances that DescribeAutoScalingInstances answers for at once (its API reference)."""
 LATELY = 60.0
 """Seconds for which an instance that was asked for is asked for with the others."""
-
-SURE = 60.0
-"""For how many seconds all answers have to lack something before that counts: one answer may be older than
-what it is about."""
 
 HINT = 30.0
 """Seconds for which what a group did lately serves all its nodes: it decides how to begin, and no more."""
@@ -56,7 +53,7 @@ class Shared:
         self._others: dict[tuple[str, str, str], _Answer] = {}
         self._lately: dict[tuple[str, str], _Answer] = {}
         self._asked_at: dict[tuple[str, str], float] = {}
-        self._lacking: dict[tuple[str, str], float] = {}
+        self._lacking = Lacking(clock)
 
     def instance(self, machine: Machine, where: str) -> Found:
         """As ``lookup.instance``, for all that were asked for lately."""
@@ -104,13 +101,8 @@ class Shared:
         return known.value if known is not None else ()
 
     def lacks(self, where: str, name: str, so: bool) -> bool:
-        """Whether each answer for ``SURE`` seconds lacked ``name`` in that region, as this one (``so``)."""
-        now = self._clock.monotonic()
-        self._lacking = {key: at for key, at in self._lacking.items() if now - at <= LONGEST_HINT}
-        if not so:
-            self._lacking.pop((where, name), None)
-            return False
-        return now - self._lacking.setdefault((where, name), now) >= SURE
+        """Whether each answer of a minute lacked ``name`` in that region, as this one (``so``)."""
+        return self._lacking.surely((where, name), lacks=so)
 
     def state(self, machine: Machine, where: str) -> str:
         """As ``lookup.ec2_state``: EC2 answers an unknown ID with an error, so each is asked for alone."""

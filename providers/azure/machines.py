@@ -85,15 +85,15 @@ def vm(session: AzureSession, route: Route, *, since: bool = False) -> Vm | None
     ``since``: ask from when it is in its state, too, which takes Azure a look at the VM's host.
     """
     more = {"expand": "instanceView"} if since else {}
-    found: Vm | None = _asked(session, route, _vm, **more)
+    found = named_or_not(session, route, **more)
     if found is not None and not found.id:
         raise Retry(f"Azure's answer about {named(route)} has no unique ID: which VM that is is not known")
     return found
 
 
-def named_or_not(session: AzureSession, route: Route) -> Vm | None:
+def named_or_not(session: AzureSession, route: Route, **more: str) -> Vm | None:
     """As ``vm``, also without a unique ID: of one that is being made."""
-    found: Vm | None = _asked(session, route, _vm)
+    found: Vm | None = _asked(session, route, _vm, **more)
     return found
 
 

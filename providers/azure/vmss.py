@@ -35,6 +35,7 @@ from recovery.model import (
     Unseen,
 )
 from recovery.provider.known import KEY, pack
+from recovery.provider.lacking import Lacking
 from recovery.provider.late import not_late
 from recovery.provider.protocol import Abilities, Finding
 
@@ -48,9 +49,6 @@ ASKED_AGAIN: Mapping[str, float] = {"preflight": 2.0, "poll": 5.0}
 """Seconds for which an answer is kept: a VM may be read 12 times a minute ("Compute throttling limits").
 Right before a call nothing older than two seconds counts."""
 
-SURE, LACKED_LATELY = 60.0, 3600.0
-"""For how many seconds all answers have to lack a VM before it counts as gone, and for how many seconds that
-is remembered of one that nobody asks for any more."""
 AT_IT_AGAIN = timedelta(seconds=15)
 """When to look again whether Azure has ended what it is at."""
 
@@ -68,7 +66,7 @@ class AzureProvider:
         self._clock = clock
         self._options = options
         self._known: dict[tuple[str, str, str], tuple[float, Any]] = {}
-        self._lacked: dict[str, float] = {}
+        self._lacking = Lacking(clock)
         self._restoring: dict[str, str] = {}
         """Operations that set a capacity back, by the machine that they are for."""
         self._sets: dict[str, dict[str, str]] = {}
@@ -109,19 +107,10 @@ class AzureProvider:
         if not machine.route:
             return None
         found = machines.vm(self._session, machine.route)
-        if self._lacks(machine, found):
+        if self._lacking.surely(machine.id, lacks=found is None):
             return f"{named(machine.route)} does not exist any more"
         same = found is None or found.id == machine.id
         return None if same else f"another VM is {named(machine.route)} now"
-
-    def _lacks(self, machine: Machine, found: Vm | None) -> bool:
-        """Whether each answer of a minute, up to this one, has lacked ``machine``."""
-        now, mine = self._clock.monotonic(), machine.id
-        if found is not None:
-            self._lacked.pop(mine, None)
-            return False
-        self._lacked = {x: at for x, at in self._lacked.items() if x == mine or now - at <= LACKED_LATELY}
-        return now - self._lacked.setdefault(mine, now) >= SURE
 
     def down(self, machine: Machine) -> str | None:
         """By the power state of the very VM: stopped, or deallocated."""
@@ -347,7 +336,7 @@ class AzureProvider:
     def _same_machine(self, machine: Machine, *, since: bool = False) -> Vm:
         """The VM as it is now. Another one with the same number or name is nobody's business here (law 4)."""
         found = machines.vm(self._session, machine.route, since=since)
-        if self._lacks(machine, found):
+        if self._lacking.surely(machine.id, lacks=found is None):
             raise Refused(f"{named(machine.route)} does not exist")
         if found is None:
             raise Retry(_lacked_once(machine))

@@ -407,7 +407,7 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
             return unproved(s, r, reading.unknown["*"], Cause.UNREADABLE)
     if early := _early_word(s, r):
         return unproved(s, r, early, Cause.UNREADABLE, patience=EARLY_FOR)
-    before = next((_of_before_the_boot(s, r, d) for d in found), "")
+    before = _of_before_the_boot(s, r, found[0]) if found else ""
     if blind := before or _blind_to_what_was_treated(s, r):
         return unproved(s, r, blind, Cause.UNREADABLE)
     if s.now - r.phase_since < r.probation:

@@ -10,6 +10,7 @@ import binascii
 import difflib
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,18 +55,20 @@ USUAL = Target()
 
 @dataclass(frozen=True)
 class Place:
-    """A cluster as people know it. ``server``: host and port of its API server."""
+    """A cluster as people know it. ``server``: host and port of its API server. ``as_whom``: headers that
+    say as whom its user acts."""
 
     context: str
     server: str
     namespace: str = "default"
+    as_whom: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         return f"{self.context} ({self.server})"
 
 
 def place(target: Target) -> Place:
-    """What the kubeconfig says of ``target``. No credentials are read. Raises ``SettingsError``."""
+    """What the kubeconfig says of ``target``. No credentials are used. Raises ``SettingsError``."""
     try:
         return _place(target, _merged(target.path))
     except SettingsError:
@@ -130,14 +133,12 @@ def sendable(authorization: str) -> str:
     return f"{scheme} {token}"
 
 
-def impersonated(target: Target, context: str) -> tuple[tuple[str, str], ...]:
-    """The headers that say as whom the user of ``context`` acts (``as`` and so on). Mostly there are none.
+def _impersonated(user: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """The headers that say as whom ``user`` acts (``as`` and so on). Mostly there are none.
 
     The client library reads no such field. Who looks at a cluster as somebody who may change nothing would
     change it here, with all rights of their own, and under that name. Raises ``Broken``.
     """
-    found = _merged(target.path, users=True)
-    user = found["users"].get(str((found["contexts"].get(context) or {}).get("user"))) or {}
     name, uid, groups, extra = (user.get(k) for k in ("as", "as-uid", "as-groups", "as-user-extra"))
     if not name:
         if uid or groups or extra:
@@ -184,7 +185,9 @@ def _place(target: Target, found: dict[str, Any]) -> Place:
     unverified = cluster.get("insecure-skip-tls-verify")
     if unverified is not None and not isinstance(unverified, bool):  # the client takes "false" for yes
         raise Broken("its insecure-skip-tls-verify is neither true nor false")
-    return Place(name, host(server), str(context.get("namespace") or "default"))
+    user = found["users"].get(str(context.get("user"))) or {}
+    namespace = str(context.get("namespace") or "default")
+    return Place(name, host(server), namespace, _impersonated(user))
 
 
 def _is_url(server: object) -> bool:
@@ -196,15 +199,15 @@ def _is_url(server: object) -> bool:
         return False
 
 
-def _merged(paths: str, *, users: bool = False) -> dict[str, Any]:
-    """Contexts, clusters and ``users`` by name. Of several files the first that names something wins, as for
+def _merged(paths: str) -> dict[str, Any]:
+    """Contexts, clusters and users by name. Of several files the first that names something wins, as for
     kubectl."""
     import yaml
 
     files = [file for each in paths.split(os.pathsep) if (file := Path(each).expanduser()).is_file()]
     if not files:
         raise Broken("there is no such file")
-    kinds = (("contexts", "context"), ("clusters", "cluster"), *((("users", "user"),) if users else ()))
+    kinds = (("contexts", "context"), ("clusters", "cluster"), ("users", "user"))
     merged: dict[str, Any] = {"current-context": "", **{kind: {} for kind, _ in kinds}}
     for file in files:
         found = yaml.safe_load(file.read_text(encoding="utf-8"))

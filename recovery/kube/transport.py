@@ -39,7 +39,6 @@ from recovery.kube.kubeconfig import (
     Target,
     harmless,
     host,
-    impersonated,
     place,
     sendable,
     unusable,
@@ -114,7 +113,6 @@ class KubernetesTransport:
         configuration = _configuration()
         self._target = target
         self.place = _load_credentials(configuration, target)
-        self._as_whom = _impersonated(target, self.place)
         self.namespace = self.place.namespace
         configuration.retries = False
         if not configuration.verify_ssl:
@@ -194,7 +192,7 @@ class KubernetesTransport:
         except Exception as error:  # whatever the client makes of a broken file
             why = f"the API server was not asked: the credentials cannot be used: {harmless(error)}"
             raise ApiUnavailable(why) from None
-        return request[1], _with_all(sent, self._as_whom) if self._as_whom else sent
+        return request[1], _with_all(sent, self.place.as_whom) if self.place.as_whom else sent
 
     def _seconds(self) -> float:
         """How long an answer may take. Raises ``ApiUnavailable`` where none is to be asked for."""
@@ -327,16 +325,6 @@ def _load_credentials(configuration: Any, target: Target) -> Place:
     except (ConfigException, OSError, ValueError) as error:
         mistake = f"in-cluster credentials: {_short(error)}; expected a service account's token in this pod"
         raise SettingsError([f"{mistake} (automountServiceAccountToken)"]) from None
-
-
-def _impersonated(target: Target, found: Place) -> tuple[tuple[str, str], ...]:
-    """Headers of a kubeconfig whose user acts as another. A pod's own account never does."""
-    if target.in_cluster:
-        return ()
-    try:
-        return impersonated(target, found.context)
-    except Exception as error:  # as the file is broken
-        raise unusable(target, error) from None
 
 
 def _with_all(sent: Mapping[str, str], more: Iterable[tuple[str, str]]) -> Mapping[str, str]:

@@ -274,14 +274,20 @@ rules:
 """.encode()
 
 
-def test_what_was_counted_beside_another_fault_goes_by_its_own_rule_once_its_window_has_passed() -> None:
-    s = all_well(BESIDE, plugin_page(False, 0))
+def left_in_the_queue(policy: bytes) -> Stage:
+    """The window of what was counted is over, and then the fault beside it has ended, in a pause."""
+    s = all_well(policy, plugin_page(False, 0))
     pause(s)
     beside_the_plugins(s, 4, True)
     s.run(700, step=5)
     assert (phase(s), the_record(s).rule) == (Phase.WAITING, "nvlink")
     s.pages["node-0"].body = ooms(3) + plugin_page(False, 1)
     s.run(30)
+    return s
+
+
+def test_what_was_counted_beside_another_fault_goes_by_its_own_rule_once_its_window_has_passed() -> None:
+    s = left_in_the_queue(BESIDE)
     assert (phase(s), the_record(s).rule) == (Phase.WAITING, "oom")
     resume(s)
     s.run(30)
@@ -290,14 +296,7 @@ def test_what_was_counted_beside_another_fault_goes_by_its_own_rule_once_its_win
 
 def test_what_was_counted_beside_another_fault_is_not_lost_when_that_ends_while_it_is_tolerated() -> None:
     """By then it does not happen often any more, so it would get no record of its own."""
-    policy = BESIDE.replace(b"within: 10m}}, remedy", b"within: 10m}}, after: 30m, remedy")
-    s = all_well(policy, plugin_page(False, 0))
-    pause(s)
-    beside_the_plugins(s, 4, True)
-    s.run(700, step=5)
-    assert (phase(s), the_record(s).rule) == (Phase.WAITING, "nvlink")
-    s.pages["node-0"].body = ooms(3) + plugin_page(False, 1)
-    s.run(30)
+    s = left_in_the_queue(BESIDE.replace(b"within: 10m}}, remedy", b"within: 10m}}, after: 30m, remedy"))
     resume(s)
     s.run(16 * 60, step=5)
     assert (phase(s), calls(s)) == (Phase.WAITING, [])

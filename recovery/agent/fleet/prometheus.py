@@ -163,9 +163,10 @@ class Poller:
             log.info("Prometheus, row %s: it is answered again", r.row.name)
         first = r.word.at is None
         r.word = RowWord(r.row, now)
+        back = r.row.looks_back
         for name in r.nodes.keys() | said.keys():
             old = _in_its_life(r.nodes.get(name), views[name], now)
-            of_node = _of_its_life(_bounded(said.get(name, {}), r.row), r.row, old.began, now)
+            of_node = _of_its_life(_bounded(said.get(name, {}), r.row), back, old.began, now)
             known = _followed(old, of_node, now, first)
             if r.row.of_alerts:
                 there = {k: s for k, s in known.stated.items() if k not in known.gone}
@@ -275,10 +276,9 @@ def _in_its_life(old: _Known | None, view: NodeView, now: datetime) -> _Known:
 
 
 def _of_its_life(
-    said: Mapping[Key, Stated], row: MetricRow, began: datetime | None, now: datetime
+    said: Mapping[Key, Stated], back: timedelta, began: datetime | None, now: datetime
 ) -> Mapping[Key, Stated]:
-    """``said``, where a query that looks back to before the node's life ``began`` shows no fault of it."""
-    back = row.looks_back
+    """``said``, where a query looks ``back`` to before the node's life ``began``: it shows no fault of that."""
     if began is None or now - began >= back:
         return said
     why = f"its query looks back {span(back)}, to before the node was booted"
