@@ -278,7 +278,7 @@ def _in_its_life(old: _Known | None, view: NodeView, now: datetime) -> _Known:
 def _of_its_life(
     said: Mapping[Key, Stated], back: timedelta, began: datetime | None, now: datetime
 ) -> Mapping[Key, Stated]:
-    """``said``, where a query looks ``back`` to before the node's life ``began``: it shows no fault of that."""
+    """``said``, without faults where the query looks ``back`` to before this life of the node ``began``."""
     if began is None or now - began >= back:
         return said
     why = f"its query looks back {span(back)}, to before the node was booted"
