@@ -21,7 +21,6 @@ from providers.aws.asg import AwsProvider
 from providers.aws.lookup import MOST_PAGES
 from providers.aws.outcome import AGAIN
 from providers.aws.session import AwsSession, Limits
-from providers.aws.shared import SURE
 from recovery.catalog import foreign_claim
 from recovery.clock import SystemClock
 from recovery.errors import Ambiguous, Refused, Retry
@@ -41,6 +40,7 @@ from recovery.model import (
     Unseen,
 )
 from recovery.provider.known import KEY, pack
+from recovery.provider.lacking import SURE
 
 MUTATING = ("SetInstanceHealth", "RebootInstances")
 QUICK = Limits(connect=5.0, read=1.5, attempts=1)
