@@ -16,7 +16,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -366,6 +366,17 @@ class Plane:
             return all(x["status"].get("observedGeneration") == x["metadata"]["generation"] for x in made)
 
         self.until("the controllers have seen it", seen)
+
+    def read(self, kinds: Iterable[str]) -> None:
+        """Each kind of CRDs is read once, so that its CRD can be deleted at once.
+
+        The API server makes the storage of a kind when it is first read, and says meanwhile that it "is
+        (re)initializing". Where a deletion is what reads it first, that fails, and may be forgotten for
+        five minutes (``crd_finalizer.go`` of apiextensions-apiserver).
+        """
+        for kind in kinds:
+            path = f"/apis/noderecovery.dev/v1alpha1/{kind}"
+            self.until(f"{kind} are served", lambda p=path: self.request("GET", p).status == 200, 120)
 
     def kubectl(self, *arguments: str, user: str = "admin") -> str:
         """What kubectl prints. Raises ``AssertionError`` with what it says when it fails."""

@@ -164,7 +164,10 @@ def test_crds_that_a_release_of_another_name_left_are_handed_over_by_the_one_com
     plane: Plane,
 ) -> None:
     names = [file.stem for file in (CHART / "files" / "crds").iterdir()]
-    plane.kubectl("delete", "crd", *(f"{name}.noderecovery.dev" for name in names), "--ignore-not-found")
+    upgrade(plane)
+    helm(plane, "uninstall", "node-recovery", "--wait")
+    plane.read(names)
+    plane.kubectl("delete", "crd", *(f"{name}.noderecovery.dev" for name in names))
     upgrade(plane, release="first")
     helm(plane, "uninstall", "first", "--wait")
     with pytest.raises(AssertionError, match="belong to the release first") as refused:
