@@ -322,7 +322,7 @@ class Site:
             finished=finished,
         )
 
-    def until(self, what: str, true: Callable[[], object], seconds: float = 60) -> None:
+    def until(self, what: str, true: Callable[[], object], seconds: float = 120) -> None:
         """Wait for something observable. Fails with all that is known."""
         try:
             self.plane.until(what, true, seconds)

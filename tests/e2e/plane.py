@@ -239,8 +239,11 @@ class Plane:
     def _ready(self) -> bool:
         return self.request("GET", "/readyz").status == 200
 
-    def until(self, what: str, true: Callable[[], object], seconds: float = 30) -> None:
-        """Wait for something observable. Fails with what the parts said last, if one of them has ended."""
+    def until(self, what: str, true: Callable[[], object], seconds: float = 90) -> None:
+        """Wait for something observable, for as long as a busy machine may need.
+
+        Fails with what the parts said last, if one of them has ended.
+        """
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             for part, process in self._parts.items():

@@ -86,7 +86,7 @@ class Detector:
     def stated(self) -> set[str]:
         return {reason for reason, value in self.page()[0].items() if value}
 
-    def until(self, reached: Callable[[], bool], within: float = 30) -> None:
+    def until(self, reached: Callable[[], bool], within: float = 90) -> None:
         """Time passes on the node meanwhile: what nvidia-smi said before is not kept."""
         deadline = time.monotonic() + within
         while not reached():

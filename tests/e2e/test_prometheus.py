@@ -146,7 +146,7 @@ def prometheus(tmp_path: Path) -> Iterator[Prometheus]:
         made.stop()
 
 
-def until(what: str, true: Callable[[], bool], seconds: float = 30) -> None:
+def until(what: str, true: Callable[[], bool], seconds: float = 90) -> None:
     end = time.monotonic() + seconds
     while True:
         with contextlib.suppress(OSError, Unreadable):
