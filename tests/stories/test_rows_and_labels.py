@@ -270,6 +270,23 @@ def test_a_controller_that_did_not_see_the_boot_goes_by_the_record(
     assert bad_on or phase(w.s) in (Phase.RECOVERED, Phase.WITHDRAWN)
 
 
+def test_what_a_query_says_only_after_the_boot_may_be_of_the_time_before_it(
+    looking_back: LookingBack,
+) -> None:
+    """A query that asks for what is above 0, of two minutes ago: of a node that is well it has no series."""
+    w = Scene(looking_back, asking(FLAPS, remedy=SLOWLY))
+    w.well("node-1", "node-2", "node-3")
+    w.start()
+    pass_time(w.s, 31 * 60, w.cloud)
+    boot(w.s, "node-0")
+    pass_time(w.s, 60, w.cloud)
+    looking_back.put("ib_dev", 3, node="node-0")
+    pass_time(w.s, 25 * 60, w.cloud)
+    assert calls(w.s) == []
+    pass_time(w.s, 10 * 60, w.cloud)
+    assert calls(w.s) == [("reboot", "m-0")]
+
+
 GPU = FLAPS.replace("max_over_time(ib_dev[30m])", "gpu").replace("ib,", "gpu,").replace("IbDev", "Gpu")
 TOLD = "  - {name: told, match: {type: IbDev}, remedy: [{do: notify}]}\n"
 

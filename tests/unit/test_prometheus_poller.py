@@ -54,6 +54,9 @@ class Fleet:
     def known_since(self, name: str, boot_id: str) -> None:
         return None
 
+    def booted_at(self, name: str) -> None:
+        return None
+
     def silent(self) -> str:
         return ""
 

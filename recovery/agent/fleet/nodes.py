@@ -169,6 +169,11 @@ class Nodes:
         boots = self._boots.get(name)
         return boots.since - BOOTS_IN if boots is not None and boots.last == boot_id else None
 
+    def booted_at(self, name: str) -> datetime | None:
+        """When its boot of now was seen to begin; None: it was first seen in that."""
+        boots = self._boots.get(name)
+        return boots.since if boots is not None and (boots.before or boots.others) else None
+
     def stands_since(self, name: str, boot_id: str) -> datetime | None:
         """``known_since`` of what stands on the Node itself: since etcd was restored, that may be over. It
         counts again once its writer renews it."""
