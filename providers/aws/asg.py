@@ -94,8 +94,7 @@ class AwsProvider:
         """By EC2, in the machine's own region: terminated, or unknown, as it is an hour after its end. It has
         to be unknown for a while, since one answer may be older than the instance."""
         state = self._state(machine)
-        unknown = self._shared.lacks(own_region(machine), f"{machine} at EC2", state == "")
-        if state == "terminated" or unknown:
+        if state == "terminated" or self._shared.unknown(machine, own_region(machine), state):
             return f"{machine} is {state or 'unknown to EC2'}"
         return None
 
@@ -261,7 +260,7 @@ class AwsProvider:
         if reference.data.get("kind") == KARPENTER:
             return _node_claim(reference)
         if reference.action == Step.REBOOT:
-            return reboot_taken_back(self._session, machine, reference)
+            return reboot_taken_back(self._shared, machine, reference)
         return replace_taken_back(self._session, machine, reference)
 
     # ------------------------------------------------------------ doctor

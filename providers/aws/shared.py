@@ -104,6 +104,10 @@ class Shared:
         """Whether each answer of a minute lacked ``name`` in that region, as this one (``so``)."""
         return self._lacking.surely((where, name), lacks=so)
 
+    def unknown(self, machine: Machine, where: str, state: str | None) -> bool:
+        """Whether each answer of EC2 for a minute did not know ``machine``, as this one (``state`` is "")."""
+        return self.lacks(where, f"{machine} at EC2", state == "")
+
     def state(self, machine: Machine, where: str) -> str:
         """As ``lookup.ec2_state``: EC2 answers an unknown ID with an error, so each is asked for alone."""
         return lookup.ec2_state(self._session, machine, where)

@@ -11,8 +11,9 @@ from datetime import timedelta
 
 from providers.aws import lookup
 from providers.aws.group import Member
-from providers.aws.outcome import ACCEPTED
+from providers.aws.outcome import ACCEPTED, AGAIN
 from providers.aws.session import AwsSession
+from providers.aws.shared import Shared
 from recovery.errors import Ambiguous, Refused, Retry
 from recovery.model import Machine, Reference
 
@@ -104,9 +105,12 @@ def _launches_nothing_for_it(session: AwsSession, machine: Machine, where: str, 
         )
 
 
-def reboot_taken_back(session: AwsSession, machine: Machine, reference: Reference) -> str:
+def reboot_taken_back(ask: Shared, machine: Machine, reference: Reference) -> str:
     """EC2 does not say whether a reboot that it accepted has been carried out: only a new boot shows it."""
-    state = lookup.ec2_state(session, machine, lookup.region(machine, reference))
+    where = lookup.region(machine, reference)
+    state = ask.state(machine, where)
+    if not ask.unknown(machine, where, state) and not state:
+        raise Retry(f"EC2 does not know {machine}: {AGAIN}", SHOWS_WITHIN)
     if state in ("", "shutting-down", "terminated", "stopped"):
         return f"{machine} is {state or 'unknown to EC2'}"
     did = "accepted" if reference.data.get(ACCEPTED) else "may have accepted"

@@ -6,20 +6,25 @@ works on. So a VM that is settled has no operation before it.
 
 from __future__ import annotations
 
-from providers.azure import aks, machines
-from providers.azure.machines import ENDED, named
+from collections.abc import Callable
+
+from providers.azure import aks
+from providers.azure.machines import ENDED, Vm, named
 from providers.azure.outcome import Data, operation
 from providers.azure.session import AzureSession
 from providers.azure.settings import Cluster
 from recovery.errors import Refused
 from recovery.model import Machine, Step
 
+Look = Callable[[], Vm | None]
+"""Looks at the VM. None: it is surely not there. Raises ``Retry`` or ``Refused``."""
 
-def of_vm(session: AzureSession, machine: Machine, data: Data, action: str) -> str:
+
+def of_vm(session: AzureSession, machine: Machine, look: Look, data: Data, action: str) -> str:
     """What shows that ``action`` is not to come any more. Raises ``Retry`` or ``Refused``."""
     what = named(data)
     known = operation(session, data)
-    found = machines.vm(session, data)
+    found = look()
     if found is None or found.id != machine.id:
         return f"{what} is gone"
     verb = "deletion" if action == Step.REPLACE else action
@@ -31,11 +36,11 @@ def of_vm(session: AzureSession, machine: Machine, data: Data, action: str) -> s
     return f"{what} is {found.state}{ended}: no operation is under way"
 
 
-def of_aks(session: AzureSession, machine: Machine, data: Data, cluster: Cluster) -> str:
+def of_aks(session: AzureSession, machine: Machine, look: Look, data: Data, cluster: Cluster) -> str:
     """What shows that AKS does not delete the machine any more. Raises ``Retry`` or ``Refused``."""
     name, pool_name = str(data["node"]), str(data["pool"])
     pool = aks.pool(session, cluster, pool_name)
-    found = machines.vm(session, data)
+    found = look()
     if found is None or found.id != machine.id:
         return f"machine {name} of pool {pool_name} is gone"
     if pool.state not in ENDED or found.state not in ENDED:

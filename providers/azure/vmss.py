@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from providers.azure import aks, machines, outcome
@@ -304,9 +305,10 @@ class AzureProvider:
         from providers.azure import take_back
 
         data = self._checked(machine, reference, reference.action)
+        look = partial(self._surely, machine)
         if reference.action == Step.REPLACE and "aks" in machine.route:
-            return take_back.of_aks(self._session, machine, data, self._cluster())
-        return take_back.of_vm(self._session, machine, data, reference.action)
+            return take_back.of_aks(self._session, machine, look, data, self._cluster())
+        return take_back.of_vm(self._session, machine, look, data, reference.action)
 
     # ------------------------------------------------------------ doctor
 
@@ -335,13 +337,18 @@ class AzureProvider:
 
     def _same_machine(self, machine: Machine, *, since: bool = False) -> Vm:
         """The VM as it is now. Another one with the same number or name is nobody's business here (law 4)."""
-        found = machines.vm(self._session, machine.route, since=since)
-        if self._lacking.surely(machine.id, lacks=found is None):
-            raise Refused(f"{named(machine.route)} does not exist")
+        found = self._surely(machine, since=since)
         if found is None:
-            raise Retry(_lacked_once(machine))
+            raise Refused(f"{named(machine.route)} does not exist")
         if found.id != machine.id:
             raise Refused(f"{named(machine.route)} is another machine now: nothing is asked of it")
+        return found
+
+    def _surely(self, machine: Machine, *, since: bool = False) -> Vm | None:
+        """The VM there; None once each answer of a minute has lacked it. Raises ``Retry`` before that."""
+        found = machines.vm(self._session, machine.route, since=since)
+        if self._lacking.surely(machine.id, lacks=found is None) is not (found is None):
+            raise Retry(_lacked_once(machine))
         return found
 
     def _checked(self, machine: Machine, reference: Reference, action: str) -> Mapping[str, Any]:

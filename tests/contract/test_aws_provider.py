@@ -1496,8 +1496,33 @@ def test_a_rebooting_instance_that_was_terminated_is_gone(
     ended = provider.poll(machine, reference)
     assert isinstance(ended, Gone)
     assert re.fullmatch(f"{machine} is (shutting-down|terminated): it will not boot again", ended.sentence)
-    world.proxy.fail("DescribeInstances", 400, "InvalidInstanceID.NotFound", "The instance ID does not exist")
+
+
+def test_one_answer_of_ec2_that_does_not_know_the_instance_says_nothing_of_its_reboot(
+    world: AwsWorld,
+) -> None:
+    """Else it passed for a sign that a reboot was accepted whose answer was lost, or for one that is not to
+    come any more, and its node was released."""
+    clock = RunningClock()
+    provider = AwsProvider(_shared_session(PATIENT), clock, os.environ)
+    machine = provider.identify(world.node)
+    reference = provider.preflight(machine, Step.REBOOT).reference
+
+    def unknown() -> None:
+        error = "InvalidInstanceID.NotFound"
+        world.proxy.fail("DescribeInstances", 400, error, "The instance ID does not exist")
+
+    unknown()
+    said = f"EC2 does not know {machine}: asking again, for one answer of AWS may be an old one"
+    assert provider.poll(machine, reference) == Unseen(said)
+    unknown()
+    with pytest.raises(Retry, match=said):
+        provider.take_back(machine, reference)
+    clock.ahead += SURE
+    unknown()
     assert provider.poll(machine, reference) == Gone(f"{machine} is unknown to EC2: it will not boot again")
+    unknown()
+    assert provider.take_back(machine, reference) == f"{machine} is unknown to EC2"
 
 
 # ---------------------------------------------------------------- the wrong region knows nothing

@@ -897,7 +897,22 @@ def test_a_vm_that_is_gone_has_nothing_to_come(world: AzureWorld, provider: Azur
         machine, Step.REPLACE, TOKEN, provider.preflight(machine, Step.REPLACE).reference
     )
     world.arm.finish()
+    with pytest.raises(Retry, match="one answer may be an old one"):
+        provider.take_back(machine, reference)
+    world.later()
     assert provider.take_back(machine, reference).endswith("is gone")
+
+
+def test_one_answer_that_lacks_the_vm_does_not_show_that_nothing_is_to_come(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    reference = begun(provider, machine, Step.REBOOT)
+    told = json.dumps({"error": {"code": "NotFound", "message": "It was not found."}}).encode()
+    world.arm.answer(f"GET {world.first.id}", told, status=404, times=1)
+    with pytest.raises(Retry, match="one answer may be an old one"):
+        provider.take_back(machine, reference)
+    with pytest.raises(Refused, match="has not ended it"):
+        provider.take_back(machine, reference)
 
 
 # ---------------------------------------------------------------- is it down?
