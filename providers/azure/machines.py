@@ -188,7 +188,7 @@ def listed(session: AzureSession, route: Route, now: datetime) -> GroupMembers |
     what = f"the list of {route['scale_set']}"
     try:
         members: list[Member] | None = session.read(route["subscription"], what, ask)
-        if members is None and scale_set_or_none(session, route) is None:
+        if members is None and scale_set(session, route) is None:
             return None
     except (Retry, Refused) as error:
         return GroupMembers(group, now, unknown=error.reason)
@@ -222,16 +222,8 @@ def _member(route: Route, group: str, found: Any) -> Member:
     return Member(machine, ours, state, vm.created, f"{route['scale_set']}_{number}")
 
 
-def scale_set(session: AzureSession, route: Route) -> ScaleSet:
-    """The route's scale set. Raises ``Retry`` or ``Refused``, which it does also where there is none."""
-    found = scale_set_or_none(session, route)
-    if found is None:
-        raise Refused(f"scale set {route['scale_set']} does not exist any more")
-    return found
-
-
-def scale_set_or_none(session: AzureSession, route: Route) -> ScaleSet | None:
-    """The same; None where Azure knows none."""
+def scale_set(session: AzureSession, route: Route) -> ScaleSet | None:
+    """The route's scale set; None where Azure knows none. Raises ``Retry`` or ``Refused``."""
     what = f"a look at scale set {route['scale_set']}"
 
     def ask(client: Any) -> ScaleSet | None:

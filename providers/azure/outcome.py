@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,8 @@ from recovery.provider.known import KEY, has
 VERSION = "2024-07-01"
 """The API version of an operation's status, for which the SDK has no method."""
 Data = Mapping[str, Any]
+Look = Callable[[Data], machines.ScaleSet | None]
+"""None: what is looked at is surely not there. Raises ``Retry`` or ``Refused``."""
 
 
 @dataclass(frozen=True)
@@ -103,13 +105,13 @@ def _gone(what: str, found: Vm | None) -> Gone:
     return Gone(f"the machine that was {what} is gone: another one has its number")
 
 
-def replaced(session: AzureSession, machine: Machine, data: Data) -> Poll:
-    """The VM deleted, the capacity set back, another VM in its place."""
+def replaced(session: AzureSession, machine: Machine, data: Data, look: Look) -> Poll:
+    """The VM deleted, the capacity set back, another VM in its place. ``look``: at its scale set."""
     what = named(data)
     found = machines.vm(session, data)
     if found is not None and found.id == machine.id:
         return _still_there(session, data, what, found)
-    group = machines.scale_set_or_none(session, data)
+    group = look(data)
     if group is None:
         return Failed(
             f"{what} is gone, and so is scale set {data['scale_set']}: nothing will take the place of the VM"

@@ -12,11 +12,11 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from providers.azure import aks, machines, outcome
 from providers.azure.identity import NAME, UNIFORM, VM, group_of, identify
-from providers.azure.machines import Vm, listed, named, set_id
+from providers.azure.machines import ScaleSet, Vm, listed, named, set_id
 from providers.azure.options import Options
 from providers.azure.permissions import PERMISSIONS
 from providers.azure.session import AzureSession
@@ -50,6 +50,7 @@ ASKED_AGAIN: Mapping[str, float] = {"preflight": 2.0, "poll": 5.0}
 """Seconds for which an answer is kept: a VM may be read 12 times a minute ("Compute throttling limits").
 Right before a call nothing older than two seconds counts."""
 
+Found = TypeVar("Found")
 AT_IT_AGAIN = timedelta(seconds=15)
 """When to look again whether Azure has ended what it is at."""
 
@@ -168,7 +169,7 @@ class AzureProvider:
         data |= _set_of(found, machine)
         if not data.get("scale_set"):
             raise Refused(f"{named(machine.route)} is in no scale set: nothing would take its place")
-        group = machines.scale_set(self._session, data)
+        group = self._scale_set(data)
         others = [m for m in machines.members(self._session, data) if m.id != machine.id]
         adopt = f"{named(machine.route)} is already being deleted" if found.state == "Deleting" else ""
         # What is being made while somebody else's deletion runs has never served, and may be for its place.
@@ -206,9 +207,10 @@ class AzureProvider:
         """AKS's own way; the machine that AKS knows by the node's name must be the VM behind the node."""
         cluster, pool_name, name = self._cluster(), machine.route["pool"], machine.route["node"]
         path = machine.provider_id.removeprefix("azure://")
-        there = aks.machine(self._session, cluster, pool_name, name)
+        what = f"machine {name} of pool {pool_name}"
+        there = self._sure(what, aks.machine(self._session, cluster, pool_name, name))
         if there is None or there.lower() != path.lower():
-            raise Refused(f"AKS knows no machine {name} of pool {pool_name} with the VM of this node")
+            raise Refused(f"AKS knows no {what} with the VM of this node")
         pool = aks.pool(self._session, cluster, pool_name)
         present = aks.names(self._session, cluster, pool_name)
         restore = not (self._options.autoscaler or pool.scaled)
@@ -259,11 +261,11 @@ class AzureProvider:
         if reference.action != Step.REPLACE:
             found = outcome.in_place(self._session, machine, data, reference.action)
             if isinstance(found, Gone) and self.gone(machine) is None:
-                return Unseen(_lacked_once(machine))
+                return Unseen(_lacked_once(named(machine.route)))
             return found
         if "aks" in machine.route:
             return outcome.deleted(self._session, machine, data, self._cluster())
-        return outcome.replaced(self._session, machine, data)
+        return outcome.replaced(self._session, machine, data, self._surely_set)
 
     def finish(self, machine: Machine, reference: Reference) -> None:
         """Set the capacity back to what it was, unless somebody else has changed it meanwhile.
@@ -285,7 +287,7 @@ class AzureProvider:
                 self._not_at_it(f"pool {pool.name}", pool.state, data)
                 aks.set_count(self._session, cluster, pool, wanted)
             return
-        group = machines.scale_set(self._session, data)
+        group = self._scale_set(data)
         if group.capacity == wanted - 1:
             self._not_at_it(f"scale set {group.name}", group.state, data)
             self._restoring[machine.id] = machines.set_capacity(self._session, data, group, wanted)
@@ -347,8 +349,22 @@ class AzureProvider:
     def _surely(self, machine: Machine, *, since: bool = False) -> Vm | None:
         """The VM there; None once each answer of a minute has lacked it. Raises ``Retry`` before that."""
         found = machines.vm(self._session, machine.route, since=since)
-        if self._lacking.surely(machine.id, lacks=found is None) is not (found is None):
-            raise Retry(_lacked_once(machine))
+        return self._sure(named(machine.route), found, machine.id)
+
+    def _scale_set(self, route: Mapping[str, Any]) -> ScaleSet:
+        found = self._surely_set(route)
+        if found is None:
+            raise Refused(f"scale set {route['scale_set']} does not exist any more")
+        return found
+
+    def _surely_set(self, route: Mapping[str, Any]) -> ScaleSet | None:
+        found = machines.scale_set(self._session, route)
+        return self._sure(f"scale set {route['scale_set']}", found, set_id(route).lower())
+
+    def _sure(self, what: str, found: Found | None, key: str = "") -> Found | None:
+        """``found``; None once each answer of a minute has lacked it. Raises ``Retry`` before that."""
+        if self._lacking.surely(key or what, lacks=found is None) is not (found is None):
+            raise Retry(_lacked_once(what))
         return found
 
     def _checked(self, machine: Machine, reference: Reference, action: str) -> Mapping[str, Any]:
@@ -381,8 +397,8 @@ class AzureProvider:
         return answer
 
 
-def _lacked_once(machine: Machine) -> str:
-    return f"Azure's answer lacks {named(machine.route)}: asking again, for one answer may be an old one"
+def _lacked_once(what: str) -> str:
+    return f"Azure's answer lacks {what}: asking again, for one answer may be an old one"
 
 
 def _busy(machine: Machine, found: Vm) -> str:

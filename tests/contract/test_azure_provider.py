@@ -1091,11 +1091,54 @@ def test_a_scale_set_that_is_gone_replaces_nothing(world: AzureWorld, provider: 
     gone = json.dumps({"error": {"code": "ResourceNotFound", "message": "It was not found."}}).encode()
     world.arm.answer(f"GET {world.set}", gone, status=404)
     world.later()
+    with pytest.raises(Retry, match="one answer may be an old one"):
+        provider.poll(machine, reference)
+    world.later()
     outcome = provider.poll(machine, reference)
     assert isinstance(outcome, Failed)
     assert outcome.reason.endswith("nothing will take the place of the VM")
     with pytest.raises(Refused, match="does not exist any more"):
         provider.finish(machine, reference)
+
+
+def test_one_answer_that_lacks_the_scale_set_ends_no_replacement(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    """It was handed to a person, and the set wanted one VM less from then on."""
+    lacking = json.dumps({"error": {"code": "ResourceNotFound", "message": "It was not found."}}).encode()
+
+    def once() -> None:
+        world.arm.answer(f"GET {world.set}", lacking, status=404, times=1)
+        world.later()
+
+    once()
+    with pytest.raises(Retry, match=r"lacks scale set .* one answer may be an old one"):
+        provider.preflight(machine, Step.REPLACE)
+    reference = begun(provider, machine, Step.REPLACE)
+    world.arm.finish()
+    once()
+    with pytest.raises(Retry, match=r"lacks scale set .* one answer may be an old one"):
+        provider.poll(machine, reference)
+    assert isinstance(provider.poll(machine, reference), Unfinished)
+    once()
+    with pytest.raises(Retry, match=r"lacks scale set .* one answer may be an old one"):
+        provider.finish(machine, reference)
+    provider.finish(machine, reference)
+
+
+def test_one_answer_that_lacks_a_machine_of_aks_refuses_no_step(world: AzureWorld) -> None:
+    provider, machine, cluster = on_aks(world, AZURE_ALLOW="aks-replace")
+    lacking = json.dumps({"error": {"code": "NotFound", "message": "It was not found."}}).encode()
+    name = machine.route["node"]
+    world.arm.answer(f"GET {cluster}/agentPools/gpu/machines/{name}", lacking, status=404, times=1)
+    with pytest.raises(Retry, match=f"lacks machine {name} of pool gpu"):
+        provider.preflight(machine, Step.REPLACE)
+    assert provider.preflight(machine, Step.REPLACE).adopt == ""
+    world.arm.answer(f"GET {cluster}/agentPools/gpu/machines/{name}", lacking, status=404)
+    for error in (Retry, Refused):
+        world.later()
+        with pytest.raises(error, match=f"machine {name} of pool gpu"):
+            provider.preflight(machine, Step.REPLACE)
 
 
 def test_an_answer_without_end_is_not_read_to_its_end(world: AzureWorld, provider: AzureProvider) -> None:
