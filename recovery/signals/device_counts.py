@@ -51,8 +51,8 @@ class Norm:
         return there < self.count and there not in self.usual
 
 
-Way = tuple[str, str, str]
-"""A type, a reason and a resource."""
+Way = tuple[str, str, bool]
+"""A type, a resource, and whether none of its devices is left."""
 Norms = Mapping[str, Norm | None]
 """Of each resource that machines like one have: how many; None where they do not agree."""
 UNKNOWN = {
@@ -76,11 +76,13 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What must be remembered between two looks, of one boot. ``good``: since when a type is. ``wrong``:
-    since when it is wrong in this way. Each way counts for itself: a plugin that comes back after a while may
-    report one device after the other. They are remembered until nothing is wrong, as they may alternate."""
+    """What must be remembered between two looks, of one boot; the last was ``at``. ``good``: since when a
+    type is. ``wrong``: since when it is wrong in this way. Each way counts for itself: a plugin that comes
+    back after a while may report one device after the other. They are remembered until nothing is wrong, as
+    they may alternate."""
 
     boot_id: str = ""
+    at: datetime | None = None
     wrong: Mapping[Way, datetime] = field(default_factory=dict)
     good: Mapping[str, datetime] = field(default_factory=dict)
     held: Mapping[str, tuple[Problem, ...]] = field(default_factory=dict)
@@ -89,17 +91,18 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class _Word:
-    """``lasts``: how long it has to be so."""
+    """``lasts``: how long it has to be so. ``none``: no device is left."""
 
     type: str
     reason: str
     resource: str
     said: str
     lasts: timedelta
+    none: bool
 
     @property
     def way(self) -> Way:
-        return self.type, self.reason, self.resource
+        return self.type, self.resource, self.none
 
 
 def observe(state: State, look: Look) -> tuple[State, Reading]:
@@ -112,8 +115,7 @@ def observe(state: State, look: Look) -> tuple[State, Reading]:
     unknown, unsure, early, back = dict[str, str](), dict[str, str](), dict[str, str](), set[str]()
     for type_, words in said.items():
         if words:
-            wrong |= {way: at for way, at in state.wrong.items() if way[0] == type_}
-            wrong |= {w.way: wrong.get(w.way, look.at) for w in words}
+            wrong |= _wrong_since(state, type_, words, look.at)
             lasted = [w for w in words if not _too_soon(w, wrong[w.way], look)]
             if lasted:
                 held[type_] = tuple(_problems(lasted, state, wrong, look))
@@ -144,7 +146,16 @@ def observe(state: State, look: Look) -> tuple[State, Reading]:
         listed=frozenset({*((t, "") for t in TYPES), *((t, p.reason) for t, x in held.items() for p in x)}),
         early=early,
     )
-    return replace(state, wrong=wrong, good=good, held=held, unknown_since=since), reading
+    return replace(state, at=look.at, wrong=wrong, good=good, held=held, unknown_since=since), reading
+
+
+def _wrong_since(state: State, type_: str, words: list[_Word], now: datetime) -> Mapping[Way, datetime]:
+    """Since when ``type_`` is wrong in each way. While none is left, the plugin may be down: that time counts
+    for no other way of that resource."""
+    none, passed = {w.resource for w in words if w.none}, now - (state.at or now)
+    before = {way: at for way, at in state.wrong.items() if way[0] == type_}
+    before = {way: at + passed if way[1] in none and not way[2] else at for way, at in before.items()}
+    return {**{w.way: now for w in words}, **before}
 
 
 def short(devices: Mapping[str, tuple[int, int]], norms: Norms) -> bool:
@@ -175,8 +186,8 @@ def _counts(look: Look) -> list[_Word]:
         there = look.devices.get(resource, (0, 0))[0]
         if norm is not None and norm.is_short(there):
             like = f"and {norm.have} of {norm.of} machines like it have {norm.count}"
-            reason = MISSING if there else ABSENT
-            found.append(_Word(COUNT, reason, resource, f"{there} {resource}, {like}", LASTS[COUNT]))
+            said, reason = f"{there} {resource}, {like}", MISSING if there else ABSENT
+            found.append(_Word(COUNT, reason, resource, said, LASTS[COUNT], none=not there))
     return found
 
 
@@ -186,7 +197,7 @@ def _allocatable(look: Look) -> list[_Word]:
         if given < there:
             said = f"the device plugin calls {there - given} of {there} {resource} unhealthy"
             lasts = LASTS[ALLOCATABLE] if given else NONE_LEFT
-            found.append(_Word(ALLOCATABLE, UNHEALTHY, resource, said, lasts))
+            found.append(_Word(ALLOCATABLE, UNHEALTHY, resource, said, lasts, none=not given))
     return found
 
 

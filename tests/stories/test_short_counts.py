@@ -162,6 +162,33 @@ def test_a_plugin_that_comes_back_has_time_to_report_all_its_devices() -> None:
     )
 
 
+def test_a_plugin_that_ends_while_it_reports_its_devices_has_as_much_time_when_it_comes_back() -> None:
+    s, cloud = machines(*[8] * 6, text=only("{type: DeviceCount, reason: DevicesMissing}"))
+    pass_time(s, 25 * MINUTES, cloud, step=30)
+    for _ in range(2):
+        has(s, "node-0", 2)
+        pass_time(s, 20, cloud, step=1)
+        has(s, "node-0", 0)
+        pass_time(s, 11 * MINUTES, cloud, step=10)
+    has(s, "node-0", 2)
+    pass_time(s, 20, cloud, step=1)
+    has(s, "node-0", 8)
+    pass_time(s, 5 * MINUTES, cloud, step=10)
+    assert (calls(s), phase(s)) == ([], Phase.WITHDRAWN)
+
+
+def test_a_plugin_that_comes_back_has_time_to_call_all_its_devices_healthy() -> None:
+    s, cloud = machines(*[8] * 6, text=only("{type: DeviceAllocatable}"))
+    pass_time(s, 25 * MINUTES, cloud, step=30)
+    has(s, "node-0", 8, given=0)
+    pass_time(s, 4 * MINUTES + 50, cloud, step=1)
+    has(s, "node-0", 8, given=2)
+    pass_time(s, 50, cloud, step=1)
+    has(s, "node-0", 8)
+    pass_time(s, 5 * MINUTES, cloud, step=10)
+    assert (calls(s), s.record("node-0")) == ([], None)
+
+
 def test_a_plugin_that_has_ended_calls_no_device_unhealthy() -> None:
     """The kubelet gives out none of its devices from then on, and forgets them after five minutes."""
     s, cloud = machines(*[8] * 6, text=only("{type: DeviceAllocatable}"))
