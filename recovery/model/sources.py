@@ -127,7 +127,7 @@ def asks_for_alerts(query: str) -> bool:
 
 
 _QUOTED = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`")
-_PAST = re.compile(r"(?:\[|\boffset\s)\s*((?:\d+(?:ms|[smhdwy])?)+)")
+_WORD = re.compile(r"[()]|\[([^\]]*)\]|\boffset\s+(\d\w*)|[a-zA-Z_:][\w:]*", re.IGNORECASE)
 _PART = re.compile(r"(\d+)(ms|[smhdwy]?)")
 _SECONDS = {
     "ms": 0.001,
@@ -143,10 +143,28 @@ _SECONDS = {
 
 @lru_cache(maxsize=256)
 def looks_back(query: str) -> timedelta:
-    """How far ``query`` looks back at most: by its ranges (``[30m]``), and by ``offset``."""
-    past = " ".join(_PAST.findall(_QUOTED.sub("", query)))
-    seconds = sum(int(number) * _SECONDS[unit] for number, unit in _PART.findall(past))
-    return timedelta(seconds=min(seconds, _SECONDS["y"]))
+    """How far ``query`` looks back at most: by its ranges (``[30m]``), and by ``offset``.
+
+    What is behind another is of that, and adds to it: ``max_over_time(rate(x[5m])[1h:])``. What stands beside
+    it, as in ``rate(x[5m]) / rate(y[5m])``, does not.
+    """
+    longest, before = [0.0], 0.0  # in each pair of brackets that is open, and of what was closed last
+    for word in _WORD.finditer(_QUOTED.sub("", query)):
+        if word[0] == "(":
+            longest.append(0.0)
+            continue
+        if word[0] == ")" and len(longest) > 1:
+            before = longest.pop()
+        elif past := word[1] or word[2]:
+            before += _seconds(past)
+        else:  # something else begins
+            before = 0.0
+        longest[-1] = max(longest[-1], before)
+    return timedelta(seconds=min(max(longest), _SECONDS["y"]))
+
+
+def _seconds(past: str) -> float:
+    return sum(int(number) * _SECONDS[unit] for number, unit in _PART.findall(past.partition(":")[0]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,6 +160,9 @@ def test_the_samples_time_is_asked_for_where_the_query_shows_them(query: str, wh
         ("max by (node) (max_over_time(rate(x[5m])[1h30m:1m]))", 95),
         ("max by (node) (changes(x[ 600 ]) offset 10m)", 20),
         ("max by (node) (x offset -5m)", 0),
+        ("max by (node) (rate(x[30m]) / rate(y[20m] OFFSET 5m))", 30),
+        ("max by (node) (rate(x[5m]) > 0 unless on (node) (y offset 1h)[10m:])", 70),
+        ("max by (node) (x[5m] / (y[30m]))", 30),
     ],
 )
 def test_how_far_a_query_looks_back_is_its_ranges_and_offsets(query: str, minutes: int) -> None:
