@@ -23,6 +23,7 @@ from tests.stories.scenes import (
     release_by_command,
     resume,
 )
+from tests.stories.test_fleet_loki import ready_now
 from tests.stories.test_fleet_prometheus import IB, REBOOT, REPLACE, Scene, asking, scene
 
 SOFT = '{name: soft, query: "max by (node) (soft)", node: node, bad: "> 0", type: Gpu, reason: GpuBad}'
@@ -283,6 +284,24 @@ def test_what_a_query_says_only_after_the_boot_may_be_of_the_time_before_it(
     looking_back.put("ib_dev", 3, node="node-0")
     pass_time(w.s, 25 * 60, w.cloud)
     assert calls(w.s) == []
+    pass_time(w.s, 10 * 60, w.cloud)
+    assert calls(w.s) == [("reboot", "m-0")]
+
+
+def test_a_controller_that_did_not_see_the_boot_goes_by_since_when_the_node_is_ready(
+    looking_back: LookingBack,
+) -> None:
+    """A person has rebooted it before there was a record."""
+    w = scene(looking_back, asking(FLAPS, remedy=SLOWLY))
+    pass_time(w.s, 31 * 60, w.cloud)
+    looking_back.put("ib_dev", 3, node="node-0")
+    boot(w.s, "node-0")
+    ready_now(w, "node-0")
+    pass_time(w.s, 60, w.cloud)
+    another_leader(w.s)
+    pass_time(w.s, 25 * 60, w.cloud)
+    assert calls(w.s) == []
+    another_leader(w.s)
     pass_time(w.s, 10 * 60, w.cloud)
     assert calls(w.s) == [("reboot", "m-0")]
 

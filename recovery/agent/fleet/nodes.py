@@ -170,9 +170,12 @@ class Nodes:
         return boots.since - BOOTS_IN if boots is not None and boots.last == boot_id else None
 
     def booted_at(self, name: str) -> datetime | None:
-        """When its boot of now was seen to begin; None: it was first seen in that."""
-        boots = self._boots.get(name)
-        return boots.since if boots is not None and (boots.before or boots.others) else None
+        """When its boot of now began at the latest: it was seen to begin, or the Node has been Ready since. A
+        kubelet that starts, as it does with each boot, is not Ready at first. None: that is not said."""
+        boots, node = self._boots.get(name), self._nodes.get(name)
+        if boots is None or boots.before or boots.others or node is None or not node.ready:
+            return boots.since if boots is not None else None
+        return min(node.ready_since, boots.since) if node.ready_since is not None else None
 
     def stands_since(self, name: str, boot_id: str) -> datetime | None:
         """``known_since`` of what stands on the Node itself: since etcd was restored, that may be over. It

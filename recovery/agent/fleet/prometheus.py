@@ -48,10 +48,10 @@ Key = tuple[str, str, str]
 
 @dataclass
 class _Known:
-    """What is known of one node by one row. ``life``: the Node and its boot, which was seen to begin when it
-    ``began``, or else the Node was made then. ``gone``: since when a series is not in the answer any more,
-    which was there before; ``bad``: those of them that were a fault then. ``owed``: those that were a fault
-    when the boot before ended."""
+    """What is known of one node by one row. ``life``: the Node and its boot, which ``began`` then at the
+    latest, as far as is known, or else the Node was made then. ``gone``: since when a series is not in the
+    answer any more, which was there before; ``bad``: those of them that were a fault then. ``owed``: those
+    that were a fault when the boot before ended."""
 
     life: tuple[str, str]
     began: datetime | None = None
@@ -264,8 +264,8 @@ def _bounded(said: Mapping[Key, Stated], row: MetricRow) -> Mapping[Key, Stated]
 
 
 def _in_its_life(old: _Known | None, view: NodeView, booted: datetime | None, now: datetime) -> _Known:
-    """What was known of a node before, as far as it counts in its life of now. ``booted``: when that was seen
-    to begin. A query may have no series of a node that is well, and so none before the boot."""
+    """What was known of a node before, as far as it counts in its life of now, which began at the latest when
+    it ``booted``. A query may have no series of a node that is well, and so none before the boot."""
     life = (view.uid, view.boot_id)
     if old is None or old.life[0] != view.uid:
         return _Known(life, max(filter(None, (view.created, booted)), default=None))
