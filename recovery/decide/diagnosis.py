@@ -233,10 +233,13 @@ def _too_often(edge: Edge, s: Situation) -> bool:
 def _there_since(
     d: Diagnosis, s: Situation, first: Mapping[str, datetime], edge: Edge | None
 ) -> datetime | None:
-    """Since when ``d`` is tolerated. What is counted is so from when it had happened as often as its rule
-    says; None where a clock was set back since."""
-    if d.fault.kind is not Kind.EDGE:
-        return first.get(d.fault.type)
+    """Since when ``d`` is tolerated; what is counted from when it had happened as often as its rule says. A
+    clock that was set forward since makes that no longer ago. None where one was set back since."""
+    since = first.get(d.fault.type) if d.fault.kind is not Kind.EDGE else _met_since(d, s, edge)
+    return since + s.set_forward(since) if since is not None else None
+
+
+def _met_since(d: Diagnosis, s: Situation, edge: Edge | None) -> datetime | None:
     r, since = s.record, came_at(d.fault)
     times = d.rule.match.times if d.rule is not None else None
     met = _met_at(edge.counted(d.treat).times, times) if edge is not None and times is not None else None

@@ -286,6 +286,15 @@ class Situation:
         """What ``source`` says of the node; None where it has not been read."""
         return next((r for r in self.readings if r.source == source), None)
 
+    def set_forward(self, since: datetime) -> timedelta:
+        """How far the API server's clock was set forward since ``since``. In that time nothing has lasted,
+        and nobody has tried anything."""
+        ahead = timedelta(0)
+        for before, after in self.clock_steps:
+            if since <= min(before, after):
+                ahead = max(ahead + (after - before), timedelta(0))
+        return ahead
+
     @property
     def may_power(self) -> bool:
         """Whether this concluder may start out-of-band steps, which a node's own agent never may."""

@@ -77,16 +77,7 @@ def used(s: Situation, r: Record, since: datetime) -> timedelta:
 
 def passed(s: Situation, since: datetime) -> timedelta:
     """How long ago ``since`` was, whatever the clock of the API server did meanwhile."""
-    return s.now - since - _set_forward(s, since)
-
-
-def _set_forward(s: Situation, since: datetime) -> timedelta:
-    """How far the API server's clock was set forward since ``since``. In that time nobody tried anything."""
-    ahead = ZERO
-    for before, after in s.clock_steps:
-        if since <= min(before, after):
-            ahead = max(ahead + (after - before), ZERO)
-    return ahead
+    return s.now - since - s.set_forward(since)
 
 
 def over(s: Situation, r: Record, since: datetime, within: timedelta) -> bool:

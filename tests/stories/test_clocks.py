@@ -83,6 +83,27 @@ def test_a_fault_tolerated_for_five_minutes_is_tolerated_for_five_minutes(wrong:
     assert calls(s) == [("replace", "m-0")]
 
 
+@pytest.mark.parametrize("first", [4, 10, 20])
+def test_it_is_also_where_all_first_answers_come_from_a_server_that_is_behind(first: int) -> None:
+    """As they do, over one connection that is kept."""
+    s = with_one_wrong(TOLERANT, lambda asked: asked <= first, -300.0)
+    s.fault("node-0")
+    s.agent("node-0")
+    assert 300 <= until_called(s) <= 310
+
+
+def test_a_fault_is_tolerated_no_shorter_because_all_clocks_were_set_forward() -> None:
+    s = Stage(TOLERANT)
+    clocks = SetBack(s, timedelta(0))
+    s.nodes(4)
+    s.agent("node-0")
+    s.fault("node-0")
+    s.run(10)
+    s.clock.step(timedelta(minutes=10))
+    clocks.ahead = timedelta(minutes=10)
+    assert 285 <= until_called(s) <= 300
+
+
 @pytest.mark.parametrize("off", [300.0, -300.0])
 def test_a_drain_has_its_five_minutes(off: float) -> None:
     s = with_one_wrong(DRAINS, in_turn(0), off)
