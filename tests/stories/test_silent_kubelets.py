@@ -124,6 +124,26 @@ def test_a_node_whose_kubelet_is_silent_is_replaced_though_it_says_ready() -> No
     judge(s)
 
 
+def test_so_is_one_whose_clock_was_an_hour_fast() -> None:
+    s, kubelets = fleet()
+    kubelets.slow = -HOUR
+    minutes(s, kubelets, 6)
+    kubelets.mute.add("node-0")
+    minutes(s, kubelets, 30, lambda: is_in(s, Phase.RECOVERED))
+    assert calls(s) == [("replace", "m-0")]
+    judge(s)
+
+
+def test_the_silence_of_one_whose_clock_was_fast_is_not_over_once_its_last_word_is_past() -> None:
+    s, kubelets = fleet(DEAD.replace(b"after: 3m", b"after: 2h"))
+    kubelets.slow = -HOUR
+    minutes(s, kubelets, 6)
+    kubelets.mute.add("node-0")
+    minutes(s, kubelets, 64)
+    assert phase(s) is Phase.SUSPECT
+    assert calls(s) == []
+
+
 @pytest.mark.parametrize("writes", [False, True], ids=["Nodes seldom written to", "clocks an hour slow"])
 def test_a_kubelet_that_renews_its_lease_is_not_silent_however_quiet_its_node_is(writes: bool) -> None:
     s, kubelets = fleet(writes=writes)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -69,6 +70,8 @@ class KubeletLeases:
         self._nodes = nodes
         self._changed = changed
         self._leases: dict[str, _Lease] = {}
+        self._ahead: Mapping[str, tuple[datetime, datetime]] = {}
+        """Heartbeats that were yet to come, by the name of the Node, and when each was first seen."""
         self._lock = threading.Lock()
         self._refused: list[str] = []
         self._unreadable: set[str] = set()
@@ -111,14 +114,15 @@ class KubeletLeases:
         """When its kubelet last wrote, where that is too long ago for a Node that is Ready; else None."""
         if not node.ready:
             return None
-        stated = node.stated
-        written = stated.heartbeat(READY) if isinstance(stated, Conditions) else node.heard
+        written, (ahead, seen) = _heartbeat(node), self._ahead.get(node.name, (None, None))
+        written = seen if seen is not None and ahead == written else written
         return written if written is not None and self._nodes.now() - written > QUIET else None
 
     # ------------------------------------------------------------ one thread
 
     def round(self) -> float:
         """Look at the Leases of quiet Nodes. Seconds until the next round. Never raises ``ApiError``."""
+        self._ahead = dict(self._seen_ahead())
         quiet = {node.name: node for node in self._nodes.all() if self._quiet_since(node) is not None}
         with self._lock:
             for name in self._leases.keys() - quiet.keys():
@@ -140,8 +144,19 @@ class KubeletLeases:
         self._refused = refused
         return EVERY
 
+    def _seen_ahead(self) -> Iterator[tuple[str, tuple[datetime, datetime]]]:
+        """By a clock that is ahead, the last word of a kubelet that has died is yet to come for as long."""
+        now = self._nodes.now()
+        for node in self._nodes.all():
+            written, known = _heartbeat(node), self._ahead.get(node.name)
+            if known is not None and known[0] == written:
+                yield node.name, known
+            elif written is not None and written > now:
+                yield node.name, (written, now)
+
     def stands_down(self) -> None:
         """Another looks now. What this one knew is out of date."""
+        self._ahead = {}
         with self._lock:
             self._leases.clear()
 
@@ -171,6 +186,11 @@ class KubeletLeases:
             does = no_more if lease.stays else "renews its Lease again"
             log.warning("%s: its kubelet %s", node.name, does)
             self._changed(node.name)
+
+
+def _heartbeat(node: NodeView) -> datetime | None:
+    """When its kubelet last wrote to the Node, by its own clock."""
+    return node.stated.heartbeat(READY) if isinstance(node.stated, Conditions) else node.heard
 
 
 def _seen(before: _Lease | None, version: str, life: str, now: float, at: datetime) -> _Lease:
