@@ -28,6 +28,7 @@ from recovery.decide.situation import Situation
 from recovery.model import Fault, Kind, Phase, Problem, Record
 from recovery.quick import replace
 
+PROMETHEUS = "prometheus"
 LATE = timedelta(hours=1)
 """How much later a second source may state a fault that was dealt with: the slowest look once an hour."""
 
@@ -169,8 +170,17 @@ def same(old: Fault, new: Fault, stated: bool) -> bool:
 
 def new_life(old: Fault, new: Fault | Problem, stated: bool) -> bool:
     """Whether the detector was started anew between the two statements. ``stated``: see ``same``."""
-    another = bool(old.life and new.life) and old.life != new.life
+    another = bool(old.life and new.life) and another_life(old, new)
     return another or (old.cleared and stated)
+
+
+def another_life(one: Fault, other: Fault | Problem) -> bool:
+    """Whether the lives of these two, which are the same fault, differ.
+
+    What Prometheus states has the name of its row there. A policy may change that name, and of two rows that
+    state one fault, another one may be the first: neither makes it a new fault.
+    """
+    return one.source != PROMETHEUS and one.life != other.life
 
 
 def stated_now(fault: Fault, s: Situation) -> bool:

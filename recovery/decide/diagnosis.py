@@ -14,7 +14,13 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from recovery.catalog import lookup
-from recovery.decide.acknowledged import dealt_with, late_witness, left_to_treat, not_dealt_with
+from recovery.decide.acknowledged import (
+    another_life,
+    dealt_with,
+    late_witness,
+    left_to_treat,
+    not_dealt_with,
+)
 from recovery.decide.boot import put_before
 from recovery.decide.drill import is_to_be_watched
 from recovery.decide.remembered import SIGNAL_UNKNOWN as SIGNAL_UNKNOWN
@@ -125,7 +131,7 @@ def of_a_boot_before(p: Problem, s: Situation) -> bool:
     r, boot = s.record, s.node.boot_id if s.node else ""
     if not p.lasting or p.stated is not None or r is None or not boot:
         return False
-    known = (f for f in (*r.faults, *r.acknowledged) if f.key == p.key and f.life == p.life)
+    known = (f for f in (*r.faults, *r.acknowledged) if f.key == p.key and not another_life(f, p))
     boots = {f.boot_id for f in known if s.machine is None or f.machine in ("", s.machine.id)} - {""}
     return bool(boots) and boot not in boots
 

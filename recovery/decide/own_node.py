@@ -8,6 +8,7 @@ agent left open is for ``orphan.conclude``, on another node.
 from __future__ import annotations
 
 from recovery.decide import brakes
+from recovery.decide.acknowledged import another_life
 from recovery.decide.assessment import Assessment, assess
 from recovery.decide.boot import agrees, put_before, with_node_behind
 from recovery.decide.budget import places, queue_is_full
@@ -276,12 +277,12 @@ def _marked_anew(s: Situation, a: Assessment, r: Record) -> Decision | None:
         return None
     same_boot = s.node.boot_id == r.boot_id
     lasting = (p for reading in s.readings for p in reading.problems if p.lasting)
-    lives = {p.key: p.life for p in lasting if same_boot or put_before(p, s)}
-    faults = tuple(replace(f, life=lives.get(f.key, f.life)) for f in r.faults)
-    changed = [f for f, old in zip(faults, r.faults, strict=True) if f.life != old.life]
+    there = {p.key: p for p in lasting if same_boot or put_before(p, s)}
+    changed = {f.key: there[f.key].life for f in r.faults if f.key in there and another_life(f, there[f.key])}
     if not changed:
         return None
-    names = ", ".join(map(name, changed))
+    faults = tuple(replace(f, life=changed.get(f.key, f.life)) for f in r.faults)
+    names = ", ".join(name(f) for f in r.faults if f.key in changed)
     return act(WriteRecord(replace(r, faults=faults)), f"the mark of {names} was put on anew")
 
 

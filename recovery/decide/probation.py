@@ -5,10 +5,11 @@ Time alone proves nothing (law 11).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from recovery.decide import tried, validation
+from recovery.decide.acknowledged import PROMETHEUS
 from recovery.decide.assessment import Assessment
 from recovery.decide.budget import replacement_of
 from recovery.decide.decision import (
@@ -39,7 +40,7 @@ from recovery.decide.in_flight import replaced_by
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import PageThere, Role, Situation
 from recovery.decide.stated_since import as_counted_now
-from recovery.model import Cause, Done, Evidence, Fault, Reading, Record, Step
+from recovery.model import Cause, Done, Evidence, Fault, MetricRow, Reading, Record, Step
 from recovery.quick import replace
 from recovery.units import few, span
 
@@ -283,14 +284,23 @@ def _without_series(s: Situation, f: Fault, reading: Reading) -> str:
 
     This process may not have seen that one. An alert has no series while it does not fire.
     """
-    asked = s.policy.source("prometheus") if f.source == "prometheus" else None
-    rows = [row for row in asked.metrics if row.name == f.life] if asked is not None else []
+    asked = s.policy.source(PROMETHEUS) if f.source == PROMETHEUS else None
+    rows = _rows_of(f, asked.metrics) if asked is not None else []
     if not rows or any(row.of_alerts for row in rows):
         return ""
     if (f.type, f.reason) in reading.listed and not of_a_silent_device(f, reading):
         return ""
     where = f" ({f.device})" if f.device else ""
-    return f"Prometheus, row {f.life}: no series says anything of {f.reason}{where} since the node was booted"
+    named = rows[0].name
+    return f"Prometheus, row {named}: no series says anything of {f.reason}{where} since the node was booted"
+
+
+def _rows_of(f: Fault, rows: Sequence[MetricRow]) -> Sequence[MetricRow]:
+    """The rows by which ``f`` was stated: those of the name that it has. If the policy has none of that name
+    any more, those that may state it: they may have been renamed."""
+    may = [x for x in rows if x.type.text in ("", f.type) and x.reason.text in ("", f.reason)]
+    named, exact = [x for x in rows if x.name == f.life], [x for x in may if x.type.text]
+    return named or exact or may
 
 
 def _of_before_the_boot(s: Situation, r: Record, d: Diagnosis) -> str:
@@ -298,7 +308,7 @@ def _of_before_the_boot(s: Situation, r: Record, d: Diagnosis) -> str:
 
     Who saw the boot takes such a value for none. A controller that was started since has only the record.
     """
-    asked = s.policy.source("prometheus") if d.fault.source == "prometheus" else None
+    asked = s.policy.source(PROMETHEUS) if d.fault.source == PROMETHEUS else None
     p = r.progress
     seen = [x for x in (p.evidence and p.evidence.at, p.proving_since if p.boots else None) if x]
     if asked is None or not seen:
