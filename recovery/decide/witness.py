@@ -7,7 +7,7 @@ that reads something else. Until that agrees, nothing is done to the node, not e
 from __future__ import annotations
 
 from recovery.catalog import spoken_of
-from recovery.decide.diagnosis import matches
+from recovery.decide.diagnosis import rule_of, speaks_of
 from recovery.decide.situation import Role, Situation, WitnessAsked
 from recovery.model import Absent, Record, Says, Step, Witness
 
@@ -24,12 +24,12 @@ def questioned(s: Situation, r: Record) -> tuple[Witness, tuple[str, ...]] | Non
 
     Only the node's own agent can ask. A concluder goes on with what was begun, and so was confirmed.
     """
-    rule = next((x for x in s.policy.rules if x.name == r.rule), None)
+    rule = rule_of(s, r)
     if rule is None or rule.witness is None or s.role is not Role.OWNER:
         return None
     if not any(x.do is Step.DRAIN or x.do.provider_action for x in r.ladder):
         return None
-    reasons = tuple(dict.fromkeys(f.reason for f in r.faults if matches(rule, f, s.node)))
+    reasons = tuple(dict.fromkeys(f.reason for f in r.faults if speaks_of(rule, f)))
     return (rule.witness, reasons) if reasons else None  # else the rule was edited since
 
 

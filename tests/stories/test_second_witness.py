@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from recovery_testkit.stage import Page, Stage, StoreTransport
+from recovery_testkit.stage import Page, Stage, StoreTransport, read_policy
 
 from recovery.config.policy_file import exporter
 from recovery.kube.cluster import Cluster
 from recovery.model import Phase, Says, Statement
 from recovery.signals.dcgm_witness import DcgmWitness
 from tests.builders.exporters import dcgm_line
-from tests.builders.policies import policy_file
+from tests.builders.policies import MATCH, policy_file
 from tests.stories.scenes import (
     NO_MARKS,
     calls,
     cast,
+    label,
     marked,
+    new_process,
     no_place,
     phase,
     record_sentences,
@@ -142,6 +144,30 @@ def test_it_is_asked_again_before_the_machine_is_replaced_and_held_there_if_it_h
         "replace could not be asked for within 5 min: neuron-sysfs cannot confirm it"
         in the_record(s).sentence
     )
+
+
+@pytest.mark.parametrize("what", ["the rule is called otherwise", "the node has lost the label of its rule"])
+def test_so_it_is_whatever_was_changed_meanwhile(what: str) -> None:
+    steps, witness = "{do: drain, within: 10m}, {do: replace, within: 5m}", "source: neuron-sysfs"
+    policy = policy_file(steps, match=f"{MATCH}, nodeLabels: {{pool: a}}", witness=witness)
+    s, sysfs = cast(policy, agents=0), Sysfs(AGREES)
+    s.witnesses["neuron-sysfs"] = sysfs
+    label(s, "node-0", pool="a")
+    s.agent("node-0")
+    s.run(3)
+    stubborn_pod(s)
+    s.fault("node-0", HBM)
+    s.run(6)
+    assert phase(s) is Phase.RECOVERING
+    if "rule is" in what:
+        s.policy = read_policy(policy.replace(b"neuron-hardware", b"devices"))
+    else:
+        label(s, "node-0", pool=None)
+    new_process(s, "node-0")
+    sysfs.testimony = DISAGREES
+    remove_pod(s)
+    s.run(4 * 60, step=2)
+    assert (phase(s), calls(s)) == (Phase.RECOVERING, [])
 
 
 def test_one_that_agrees_late_is_believed() -> None:
