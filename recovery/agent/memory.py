@@ -201,9 +201,10 @@ class Memory:
     def watched_for(self, node: NodeView, now: float) -> timedelta:
         """How long this very agent has watched ``node`` in its probation; from the first call on.
 
-        It begins anew with another Node, with another boot, and after a time in which nobody looked.
+        It begins anew with another Node, with another boot, once it is Ready again, and after a time in which
+        nobody looked.
         """
-        what, last = f"{node.uid}/{node.boot_id}", self.watch
+        what, last = f"{node.uid}/{node.boot_id}/{node.ready}", self.watch
         since = last.since if last and last.what == what and now - last.at <= LONGEST_GAP else now
         self.watch = Watch(what, since, now)
         return timedelta(seconds=now - since)

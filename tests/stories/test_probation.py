@@ -95,6 +95,27 @@ def test_a_moment_of_not_ready_long_after_the_reboot_ends_no_machine_either() ->
     assert (calls(s), phase(s)) == ([("reboot", "m-0")], Phase.RECOVERED)
 
 
+def test_after_a_few_seconds_of_not_ready_a_node_is_proved_by_a_whole_probation() -> None:
+    """The record is written at the first of them. "Healthy for 2 min" has to be true all the same."""
+    s = Stage(REBOOTS)
+    for name in s.nodes(3):
+        s.agent(name)
+    s.run(0)
+    s.fault("node-0")
+    pass_time(s, 60, until=lambda: bool(s.provider.calls))
+    reboot(s, "node-0")
+    s.pages["node-0"].body = npd_page()
+    s.run(30)
+    assert phase(s) is Phase.PROVING
+    writes(s, DOWN)
+    s.run(4.5)
+    writes(s, UP)
+    s.run(119)
+    assert phase(s) is Phase.PROVING
+    s.run(4)
+    assert phase(s) is Phase.RECOVERED
+
+
 def test_a_node_that_is_no_more_ready_after_its_reboot_is_replaced_once_that_is_not_tolerated() -> None:
     s = booted_in_fleet_mode()
     writes(s, DOWN)
