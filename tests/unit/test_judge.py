@@ -477,6 +477,16 @@ def test_a_fault_that_a_person_released_is_not_lost_once_a_later_record_is_withd
     assert withdrawn_beside([FAULT]).after(900).ends().kinds() == []
 
 
+@pytest.mark.parametrize("released", [True, False])
+def test_who_releases_a_lost_record_releases_all_that_is_there(released: bool) -> None:
+    """It names no fault."""
+    h = History().breaks("node-0").after(40).record("node-0", "lost", faults=[]).after(5)
+    if released:
+        h.write("NodeRecovery", "node-0", {"status": {"phase": "released"}}, by="a person").after(60)
+    h.record("node-0", "suspect", faults=[OTHER]).after(60).record("node-0", "withdrawn", faults=[OTHER])
+    assert (("law 6", "withdrawn") in h.kinds()) is not released
+
+
 @pytest.mark.parametrize(("more", "lost"), [("a-digest", False), ("", True)])
 def test_a_fault_that_a_person_released_may_be_a_digest_on_the_record(more: str, lost: bool) -> None:
     h = withdrawn_beside([{**FAULT, "machine": "m-0"}])

@@ -179,9 +179,11 @@ class NotLost(Law):
     def phase(self, w: Wrote, r: Recovery, before: str, after: str) -> None:
         world = self.world
         if after == "released":
-            # A closed record has not always room for all that it was about.
-            for f in (f for x in (w.before, w.after) for f in status(x).get("faults") or ()):
-                self.released[r.machine, str(f.get("reason"))] = w.at
+            # A closed record has not always room for all that it was about, and one that is lost names none.
+            named = [str(f.get("reason")) for x in (w.before, w.after) for f in status(x).get("faults") or ()]
+            m = world.machines.get(r.machine)
+            for reason in named or [f.reason for f in (m.there() if m is not None else ())]:
+                self.released[r.machine, reason] = w.at
         if not world.ours(w.actor) or r.spoiled or before == "handedOver":
             return
         if after == "withdrawn":
