@@ -102,6 +102,7 @@ class FakeProvider:
         self.preflight_error: Retry | Refused | None = None
         self.start_error: Retry | Refused | Ambiguous | None = None
         self.members_error: Retry | Refused | None = None
+        self.most_strangers = 10_000  # of whom it can be asked when they were launched; as AWS
         self.now: Callable[[], datetime] = lambda: datetime.now(UTC)
         self._asked_of: set[str] = set()
 
@@ -178,8 +179,10 @@ class FakeProvider:
         if self.members_error is not None:
             raise self.members_error
         self._asked_of |= {m.group for m in machines}
-        known = {m.id for m in machines}
-        for name in sorted(self._asked_of & self.groups.keys()):
+        known, names = {m.id for m in machines}, sorted(self._asked_of & self.groups.keys())
+        if sum(m not in known for name in names for m in self.groups[name].in_service) > self.most_strangers:
+            raise Retry("the groups have too many machines that are no Nodes")
+        for name in names:
             yield self._members_of(self.groups[name], known)
 
     def _members_of(self, group: FakeGroup, known: set[str]) -> GroupMembers:

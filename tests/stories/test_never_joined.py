@@ -220,6 +220,17 @@ def test_a_controller_that_takes_over_goes_on_with_it() -> None:
     assert the_record(s, LOST).sentence.endswith("it joined as node-9")
 
 
+def test_a_controller_that_takes_over_asks_for_no_machine_that_is_a_node() -> None:
+    s, cloud = fleet(count=6)
+    s.provider.most_strangers = 5
+    minutes(s, cloud, 17)
+    s.kill(s.actors["controller"])
+    s.fleet("second")
+    minutes(s, cloud, 10)
+    assert the_record(s, LOST).phase is Phase.HANDED_OVER
+    assert value(s.actors["second"], "node_recovery_never_joined_machines", group="workers") == 1
+
+
 def test_it_is_counted_for_as_long_as_it_lasts_and_is_one_of_the_twenty_of_its_group() -> None:
     s, cloud = fleet()
     for i in range(19):

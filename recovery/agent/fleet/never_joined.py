@@ -234,7 +234,7 @@ class Roll:
 
         A provider need not say when a machine was launched that is named to it, so one on a record would not
         be found again. Those that an earlier leader has found are named beforehand: from then on their groups
-        are listed.
+        are listed. They are named with the Nodes, or it would look up when each of those was launched.
         """
         joined = _by_provider(filter(None, (self._providers.identify(n).machine for n in self._nodes.all())))
         earlier = _by_provider(m for name, m in self._on_record.items() if name not in self._found)
@@ -245,7 +245,7 @@ class Roll:
                 self._say(f"provider {name}", f"provider {name} has no groups that could be listed")
                 continue
             if name in earlier:
-                list(provider.members(earlier[name]))
+                list(provider.members([*joined.get(name, ()), *earlier[name]]))
             yield from provider.members(joined.get(name, ()))
 
     def _known(self, *, fresh: bool) -> never_joined.Nodes:
