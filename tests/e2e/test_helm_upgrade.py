@@ -157,3 +157,24 @@ def fields(crd: dict[str, Any]) -> Any:
 
 def granted(rules: list[dict[str, list[str]]]) -> set[tuple[str, str]]:
     return {(verb, kind) for rule in rules for verb in rule["verbs"] for kind in rule["resources"]}
+
+
+@pytest.mark.parametrize(("mode", "place"), [("fleet", CONTROLLER), ("sidecar", CONCLUDER)])
+def test_a_namespace_that_somebody_else_is_to_make_from_now_on_is_not_deleted_with_what_runs_in_it(
+    release: Release, mode: str, place: str
+) -> None:
+    value = f"{'fleet' if mode == 'fleet' else 'concluder'}.createNamespace=false"
+    release.upgrade("--set", f"mode={mode}")
+    made = release.plane.get(f"/api/v1/namespaces/{place}")["metadata"]["uid"]
+    with pytest.raises(AssertionError) as refused:
+        release.upgrade("--set", f"mode={mode},{value}")
+    (command,) = re.findall(r"kubectl (annotate namespace .*)", str(refused.value))
+    release.plane.kubectl(*command.split())
+    release.upgrade("--set", f"mode={mode},{value}")
+    found = release.plane.get(f"/api/v1/namespaces/{place}")
+    assert (found["metadata"]["uid"], found["status"]["phase"]) == (made, "Active")
+    assert release.there("deployment", place, place)
+    release.plane.kubectl(
+        "annotate", "namespace", place, "helm.sh/resource-policy-"
+    )  # as the others expect it
+    release.upgrade("--set", f"mode={mode}")

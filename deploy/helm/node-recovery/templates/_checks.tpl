@@ -82,6 +82,20 @@
 {{- end }}
 {{- end }}
 
+{{/* A namespace that this release made, and that it is not to make any more: Helm deletes it, with all that runs in it. */}}
+{{- define "node-recovery.checkNamespace" -}}
+{{- $fleet := eq (include "node-recovery.mode" .) "fleet" }}
+{{- $name := $fleet | ternary "fleet" "concluder" }}
+{{- $part := get .Values $name }}
+{{- if and (not $part.createNamespace) (or $fleet $part.create) }}
+{{- $notes := ((lookup "v1" "Namespace" "" $part.namespace).metadata | default dict).annotations | default dict }}
+{{- $ours := and (eq (get $notes "meta.helm.sh/release-name") .Release.Name) (eq (get $notes "meta.helm.sh/release-namespace") .Release.Namespace) }}
+{{- if and $ours (ne (get $notes "helm.sh/resource-policy") "keep") }}
+{{- fail (printf "%s.createNamespace: false, but this release has made the namespace %s, so Helm would delete it with the %s and every Secret in it. To keep it, run this, then the same command again:\n  kubectl annotate namespace %s helm.sh/resource-policy=keep\n" $name $part.namespace ($fleet | ternary "controller" "concluder") $part.namespace) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Which Nodes this release looks after, for the notes: how many, their names, and loudly that there are none. Nothing where that cannot be seen. */}}
 {{- define "node-recovery.nodesThatMatch" -}}
 {{- $fleet := eq (include "node-recovery.mode" .) "fleet" }}
