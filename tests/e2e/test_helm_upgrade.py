@@ -159,22 +159,31 @@ def granted(rules: list[dict[str, list[str]]]) -> set[tuple[str, str]]:
     return {(verb, kind) for rule in rules for verb in rule["verbs"] for kind in rule["resources"]}
 
 
-@pytest.mark.parametrize(("mode", "place"), [("fleet", CONTROLLER), ("sidecar", CONCLUDER)])
-def test_a_namespace_that_somebody_else_is_to_make_from_now_on_is_not_deleted_with_what_runs_in_it(
-    release: Release, mode: str, place: str
+@pytest.mark.parametrize(
+    ("mode", "value", "kind", "name", "namespace"),
+    [
+        ("fleet", "fleet.createNamespace", "namespace", CONTROLLER, ""),
+        ("sidecar", "concluder.createNamespace", "namespace", CONCLUDER, ""),
+        ("sidecar", "serviceAccount.create", "serviceaccount", DETECTOR, NAMESPACE),
+    ],
+)
+def test_what_pods_need_and_somebody_else_is_to_make_from_now_on_is_not_deleted_under_them(
+    release: Release, mode: str, value: str, kind: str, name: str, namespace: str
 ) -> None:
-    value = f"{'fleet' if mode == 'fleet' else 'concluder'}.createNamespace=false"
+    place = ("-n", namespace) if namespace else ()
+
+    def there() -> str:
+        what = "{.metadata.uid} {.metadata.deletionTimestamp}"
+        return release.plane.kubectl("get", kind, name, *place, "-o", f"jsonpath={what}")
+
     release.upgrade("--set", f"mode={mode}")
-    made = release.plane.get(f"/api/v1/namespaces/{place}")["metadata"]["uid"]
-    with pytest.raises(AssertionError) as refused:
-        release.upgrade("--set", f"mode={mode},{value}")
-    (command,) = re.findall(r"kubectl (annotate namespace .*)", str(refused.value))
+    made = there()
+    left = ("--set", f"mode={mode},{value}=false")
+    with pytest.raises(AssertionError, match=f"{value}: false, but this release has made the ") as refused:
+        release.upgrade(*left)
+    (command,) = re.findall(r"kubectl (annotate .*)", str(refused.value))
     release.plane.kubectl(*command.split())
-    release.upgrade("--set", f"mode={mode},{value}")
-    found = release.plane.get(f"/api/v1/namespaces/{place}")
-    assert (found["metadata"]["uid"], found["status"]["phase"]) == (made, "Active")
-    assert release.there("deployment", place, place)
-    release.plane.kubectl(
-        "annotate", "namespace", place, "helm.sh/resource-policy-"
-    )  # as the others expect it
+    release.upgrade(*left)
+    assert there() == made
+    release.plane.kubectl("annotate", kind, name, *place, "helm.sh/resource-policy-")  # as before
     release.upgrade("--set", f"mode={mode}")

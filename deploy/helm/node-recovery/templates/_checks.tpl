@@ -82,17 +82,28 @@
 {{- end }}
 {{- end }}
 
-{{/* A namespace that this release made, and that it is not to make any more: Helm deletes it, with all that runs in it. */}}
-{{- define "node-recovery.checkNamespace" -}}
+{{/* What this release made, its pods need, and it is not to make any more: Helm deletes it. */}}
+{{- define "node-recovery.checkLeft" -}}
 {{- $fleet := eq (include "node-recovery.mode" .) "fleet" }}
 {{- $name := $fleet | ternary "fleet" "concluder" }}
 {{- $part := get .Values $name }}
 {{- if and (not $part.createNamespace) (or $fleet $part.create) }}
-{{- $notes := ((lookup "v1" "Namespace" "" $part.namespace).metadata | default dict).annotations | default dict }}
-{{- $ours := and (eq (get $notes "meta.helm.sh/release-name") .Release.Name) (eq (get $notes "meta.helm.sh/release-namespace") .Release.Namespace) }}
-{{- if and $ours (ne (get $notes "helm.sh/resource-policy") "keep") }}
-{{- fail (printf "%s.createNamespace: false, but this release has made the namespace %s, so Helm would delete it with the %s and every Secret in it. To keep it, run this, then the same command again:\n  kubectl annotate namespace %s helm.sh/resource-policy=keep\n" $name $part.namespace ($fleet | ternary "controller" "concluder") $part.namespace) }}
+{{- $what := printf "the namespace %s, so Helm would delete it with the %s and every Secret in it" $part.namespace ($fleet | ternary "controller" "concluder") }}
+{{- include "node-recovery.checkKept" (list . (lookup "v1" "Namespace" "" $part.namespace) (print $name ".createNamespace") $what (print "namespace " $part.namespace)) }}
 {{- end }}
+{{- if not (or $fleet .Values.serviceAccount.create) }}
+{{- $account := .Values.serviceAccount.name }}
+{{- $what := printf "the ServiceAccount %s, so Helm would delete it, and no agent could talk to the API server" $account }}
+{{- include "node-recovery.checkKept" (list . (lookup "v1" "ServiceAccount" .Release.Namespace $account) "serviceAccount.create" $what (printf "serviceaccount %s -n %s" $account .Release.Namespace)) }}
+{{- end }}
+{{- end }}
+
+{{- define "node-recovery.checkKept" -}}
+{{- $release := (index . 0).Release }}
+{{- $notes := ((index . 1).metadata | default dict).annotations | default dict }}
+{{- $ours := and (eq (get $notes "meta.helm.sh/release-name") $release.Name) (eq (get $notes "meta.helm.sh/release-namespace") $release.Namespace) }}
+{{- if and $ours (ne (get $notes "helm.sh/resource-policy") "keep") }}
+{{- fail (printf "%s: false, but this release has made %s. To keep it, run this, then the same command again:\n  kubectl annotate %s helm.sh/resource-policy=keep\n" (index . 2) (index . 3) (index . 4)) }}
 {{- end }}
 {{- end }}
 
