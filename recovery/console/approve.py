@@ -8,7 +8,7 @@ from typing import Any
 
 from recovery.console.api import UserApi, connect_to_change
 from recovery.console.output import ask, for_programs, say, show
-from recovery.console.recoveries import check_installed, read_recoveries, retry_on_conflict
+from recovery.console.recoveries import read_recoveries, retry_on_conflict
 from recovery.errors import ApiError, NotFound, NotInstalled
 from recovery.kube.kubeconfig import Target
 from recovery.model import Approval
@@ -18,6 +18,10 @@ from recovery.store.gate import read_approvals
 from recovery.units import moment
 
 NO_GATE = "nothing was approved: there is no RecoveryGate yet, so no recovery waits or is held as correlated"
+GATE_GONE = (
+    "nothing was approved: there is no RecoveryGate now, though recoveries are open. Agents make it "
+    "again from the records within a minute: run the command again then"
+)
 MOST = 20
 """So many other approvals are kept on the gate beside a new one: those written last."""
 
@@ -78,5 +82,5 @@ def _gate(api: UserApi) -> dict[str, Any]:
     try:
         return api.get_gate()
     except NotFound:
-        check_installed(api)
-        raise NotFound(NO_GATE) from None
+        is_open = any(r.phase.open for r in read_recoveries(api).records)
+        raise NotFound(GATE_GONE if is_open else NO_GATE) from None

@@ -184,7 +184,7 @@ def gate_lines(
     if problem:
         yield styled("Gate:    ", bold=True) + f"cannot be read, and nothing starts anywhere: {problem}"
         return
-    if gate is None and any(r.phase is Phase.RECOVERING for r in records):
+    if gate is None and any(r.phase.open and r.phase is not Phase.SUSPECT for r in records):
         yield "Gate:    gone: agents make it again from the records. A pause or approval on it is gone, too."
         return
     if gate is None:

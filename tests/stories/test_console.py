@@ -298,6 +298,20 @@ def test_who_may_not_is_told_what_to_do(sit: Sit, command: tuple[str, ...], stat
     assert second.startswith(advice)
 
 
+def test_a_gate_that_somebody_has_deleted_is_not_told_as_one_that_nobody_needs(sit: Sit) -> None:
+    s = cast()
+    terminal = sit(s)
+    ok(terminal.run("pause", "--for", "1h", "--reason", "network"))
+    s.fault("node-0")
+    s.run(8)
+    assert phase(s) is Phase.WAITING
+    assert s.store.request("DELETE", f"{GATES}/fleet").ok
+    said = terminal.run("approve", DMA)
+    assert said.code == 1
+    assert "there is no RecoveryGate now, though recoveries are open" in said.err
+    assert "Gate:    gone" in ok(terminal.run("status"))
+
+
 def test_a_gate_that_nobody_has_needed_yet_is_not_taken_for_missing_crds(sit: Sit) -> None:
     terminal = sit(cast(on=False))
     said = terminal.run("approve", DMA)
