@@ -44,6 +44,7 @@ class Records:
         self._decode = known or Unchanged(decode)
         self._keeps = known is not None
         self._written: dict[str, str] = {}
+        self._unstored: dict[str, Record] = {}
 
     def all(self) -> Iterator[Record | Undecodable]:
         """All records there are. In place of one that cannot be decoded, the error that says why.
@@ -97,6 +98,15 @@ class Records:
         """Whether ``record`` is as we wrote it: nobody else has since."""
         return self._written.get(record.node) == record.resource_version
 
+    def stored_at_last(self, record: Record) -> bool:
+        """Write once more what the API server has not stored as it was written, if ``record`` is what it made
+        of that. Whether that was so; raises ``Dropped`` where it is not stored now, either."""
+        written = self._unstored.get(record.node)
+        if written is None or written.resource_version != record.resource_version:
+            return False
+        self.write(written)
+        return True
+
     def remove(self, record: Record) -> None:
         """Delete ``record`` as it was read. ``Conflict``: it has changed, and stays."""
         self._cluster.delete_record(record.node, record.uid, record.resource_version)
@@ -109,13 +119,15 @@ class Records:
         record, body = as_written(record, self._was(record) if record.resource_version else None)
         write = self._cluster.replace_record if record.resource_version else self._cluster.create_record
         stored = write(body)
+        meta = stored["metadata"]
+        uid, version = str(meta["uid"]), str(meta["resourceVersion"])
+        self._unstored.pop(record.node, None)
         if lost := dropped(body["status"], stored.get("status"), "status"):
+            self._unstored[record.node] = replace(record, uid=uid, resource_version=version)
             raise Dropped(
                 f"the API server dropped {lost} of NodeRecovery {record.node}: its CRDs are older than this "
                 "program; kubectl apply -k deploy/crds"
             )
-        meta = stored["metadata"]
-        uid, version = str(meta["uid"]), str(meta["resourceVersion"])
         if len(self._written) >= MOST_WRITTEN:
             self._written.clear()  # then it is found out anew who is at work on each
         self._written[record.node] = version

@@ -16,7 +16,8 @@ from recovery_testkit.stage import Stage
 
 from recovery.console.stored import missing
 from tests.stories.console import Said, Terminal
-from tests.stories.scenes import GATES, NODES, RECORDS, cast, handed_over
+from tests.stories.scenes import GATES, NO_MARKS, NODES, RECORDS, calls, cast, handed_over, marked
+from tests.stories.test_conditions import NEURON, writes
 
 Json = dict[str, Any]
 Change = Callable[[Json], None]
@@ -227,3 +228,27 @@ def test_a_drill_that_is_still_there_is_not_told_as_removed(monkeypatch: pytest.
 )
 def test_the_first_thing_that_was_not_kept_is_named(sent: Any, kept: Any, lost: str) -> None:
     assert missing(sent, kept, "x") == lost
+
+
+@pytest.mark.parametrize("mode", ["sidecar", "fleet"])
+def test_while_the_crds_are_older_no_node_is_marked_and_no_pod_is_evicted(mode: str) -> None:
+    s = older(NodeRecovery="progress")
+    s.nodes(4)
+    if mode == "fleet":
+        s.fleet()
+    else:
+        for i in range(4):
+            s.agent(f"node-{i}")
+    s.add_pod("train", "node-0")
+    s.run(3)
+    if mode == "fleet":
+        writes(s, NEURON)
+    else:
+        s.fault("node-0")
+    s.run(60)
+    assert (marked(s), calls(s)) == (NO_MARKS, [])
+    assert not [w for w in s.store.history if w.verb == "evict"]
+    for crd in read_crds():
+        s.store.install_crd(crd)
+    s.run(90)
+    assert calls(s) == [("replace", "m-0")]
