@@ -29,6 +29,7 @@ from recovery.decide.budget import line_of, places
 from recovery.decide.decision import Decision, GateEffect, leave, wait
 from recovery.decide.diagnosis import UNKNOWN_TOO_LONG, live, name
 from recovery.decide.latch import unsaid
+from recovery.decide.marks import marked
 from recovery.decide.own_node import decide
 from recovery.decide.retention import LEAST
 from recovery.decide.sightings import News, news
@@ -87,11 +88,13 @@ class Agent:
         *,
         heartbeat: Heartbeat | None = None,
         saw: Callable[[NodeView], None] = lambda _: None,
+        own: Callable[[], NodeView | None] = lambda: None,
         tell: Callable[[News], None] = lambda _: None,
     ) -> None:
         self.node = node
         self._tell = tell
         self._saw = saw
+        self._own = own
         self._heartbeat = heartbeat
         self._w = world
         self._observer = observer
@@ -189,7 +192,7 @@ class Agent:
         readings = self._poll(self._age_allowed())
         if self._heartbeat is not None:
             self._heartbeat.beat(all(r.readable for r in readings) and self._last.key not in FAILURES)
-        keys = (_keys(readings), self._lives_ended(readings))
+        keys = (_keys(readings), self._lives_ended(readings), self._is_marked())
         now = self._w.clock.monotonic()
         if now < self._backoff.until:  # faults are published all the same
             self._reporter.faults(readings, self._w.cluster.time.now())
@@ -308,10 +311,17 @@ class Agent:
             return False  # a source cleared a fault that the record may still remember
         if self._summoned or self._unsaid or self._lives_ended(readings) != self._ended:
             return False
+        if self._is_marked():
+            return False  # somebody wrote the Node's taints as they were before ours came off
         return not any(
             r.problems or any(now - at >= UNKNOWN_TOO_LONG for at in r.unknown_since.values())
             for r in readings
         )
+
+    def _is_marked(self) -> bool:
+        """Whether marks of ours are on the Node, as it was last read for the sources."""
+        node = self._own()
+        return node is not None and marked(node)
 
     def _lives_ended(self, readings: tuple[Reading, ...]) -> frozenset[tuple[str, str]]:
         """The faults that were dealt with, in this boot, and that a restarted detector shows no more."""

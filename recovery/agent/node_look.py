@@ -53,6 +53,10 @@ class NodeLook:
             return self._seen
         return replace(self._seen, why=f"the Node was last read at {self._seen.at:%H:%M:%SZ}")
 
+    def last(self) -> NodeView | None:
+        """The Node as it was last read; None where it was not yet."""
+        return self._seen.node if self._seen is not None else None
+
     def saw(self, node: NodeView) -> None:
         """The agent has read its Node for a reason of its own: no other look is needed for a while."""
         self._tried_at = self._looked_at = self._w.clock.monotonic()

@@ -143,6 +143,7 @@ class Program:
                 settings.node_name,
                 heartbeat=self._heartbeat(),
                 saw=sources.look.saw,
+                own=sources.look.last,
                 tell=self._tally.tell,
             )
         self.sweeper = Sweeper(

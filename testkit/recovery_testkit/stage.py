@@ -321,33 +321,35 @@ class Stage:
     ) -> None:
         """A Node object, as a kubelet registers it."""
         self.pages.setdefault(name, Page())
-        self.store.load(
-            {
-                "apiVersion": "v1",
-                "kind": "Node",
-                "metadata": {
-                    "name": name,
-                    "labels": {
-                        "topology.kubernetes.io/zone": "a",
-                        "node.kubernetes.io/instance-type": "trn1.32xlarge",
-                        **{k.replace("__", "/").replace("_", "."): v for k, v in labels.items()},
-                    },
+        self.store.load(self.registered(name, machine, group, boot, **labels))
+
+    def registered(self, name: str, machine: str, group: str, boot: str, **labels: str) -> dict[str, Any]:
+        """What a kubelet registers."""
+        return {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": name,
+                "labels": {
+                    "topology.kubernetes.io/zone": "a",
+                    "node.kubernetes.io/instance-type": "trn1.32xlarge",
+                    **{k.replace("__", "/").replace("_", "."): v for k, v in labels.items()},
                 },
-                "spec": {"providerID": f"fake:///{group}/{machine}"},
-                "status": {
-                    "nodeInfo": {"bootID": f"{machine}-{boot}", "systemUUID": machine},
-                    "conditions": [
-                        {
-                            "type": "Ready",
-                            "status": "True",
-                            "reason": "KubeletReady",
-                            "lastHeartbeatTime": f"{self.clock.true_time():%Y-%m-%dT%H:%M:%SZ}",
-                        }
-                    ],
-                    "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
-                },
-            }
-        )
+            },
+            "spec": {"providerID": f"fake:///{group}/{machine}"},
+            "status": {
+                "nodeInfo": {"bootID": f"{machine}-{boot}", "systemUUID": machine},
+                "conditions": [
+                    {
+                        "type": "Ready",
+                        "status": "True",
+                        "reason": "KubeletReady",
+                        "lastHeartbeatTime": f"{self.clock.true_time():%Y-%m-%dT%H:%M:%SZ}",
+                    }
+                ],
+                "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
+            },
+        }
 
     def nodes(self, count: int, group: str = "workers") -> list[str]:
         names = [f"node-{i}" for i in range(count)]
@@ -503,6 +505,7 @@ class Stage:
                 node,
                 heartbeat=beat,
                 saw=sources.look.saw,
+                own=sources.look.last,
                 tell=tally.tell,
             )
         chance = random.Random(7)  # noqa: S311

@@ -39,6 +39,7 @@ from tests.stories.scenes import (
     taints,
     the_record,
 )
+from tests.stories.test_probation import NO_XID, UP, booted_in_fleet_mode, renewed
 
 FOREIGN: list[dict[str, Any]] = [
     {"key": "gpu", "value": "yes", "effect": "NoSchedule"},
@@ -330,3 +331,32 @@ def test_marks_that_a_crash_kept_off_the_record_keep_the_node_in_a_persons_hands
     assert (phase(s), marked(s), calls(s)) == (Phase.HANDED_OVER, ALL_MARKS, [])
     assert the_record(s).marks == Marks(cordoned=True, tainted=True)
     judge(s, faulty=["node-0"])
+
+
+# ---------------------------------------------------------------- ours, put back by somebody
+
+
+def _put_back(s: Stage) -> None:
+    """A controller that had read the Node during the recovery writes all its taints as they were then."""
+    patch_node(s, "node-0", {"spec": {"taints": [*(taints(s) or ()), TAINT]}})
+
+
+def test_our_taint_that_somebody_puts_back_after_the_recovery_comes_off_again() -> None:
+    s = cast(REBOOTS)
+    s.fault("node-0")
+    s.run(5)
+    rebooted_and_proved(s)
+    s.run(60)
+    assert marked(s) == NO_MARKS
+    _put_back(s)
+    s.run(120)
+    assert marked(s) == NO_MARKS
+
+
+def test_so_it_does_in_fleet_mode_though_the_controller_looks_after_the_node_no_more() -> None:
+    s = booted_in_fleet_mode()
+    renewed(s, NO_XID, UP, minutes=20)
+    assert phase(s) is Phase.RECOVERED
+    _put_back(s)
+    s.run(30)
+    assert not taints(s)
