@@ -26,7 +26,15 @@ from tests.search.order import start_again
 from tests.search.play import History, play
 from tests.search.reach import NEVER_BESIDE, NOT_REACHED, Reach, explained, pairs_of
 from tests.search.script import Script
-from tests.search.seeds import DENSE_FROM, FLEET_FROM, LATER_FROM, LATER_PLOTS_FROM, SOURCES_FROM, script_of
+from tests.search.seeds import (
+    DENSE_FROM,
+    FIELD_FROM,
+    FLEET_FROM,
+    LATER_FROM,
+    LATER_PLOTS_FROM,
+    SOURCES_FROM,
+    script_of,
+)
 from tests.search.shrink import shrink, story
 from tests.search.story import judged
 
@@ -99,16 +107,19 @@ def _seeds(args: argparse.Namespace, total: Sum) -> Iterator[int]:
     if not args.seeds:
         if args.beyond:
             return (seed for seed in _new((SOURCES_FROM,)) if script_of(seed).scene.sources)
-        return _new((FLEET_FROM,) if args.fleet else (0, SOURCES_FROM, FLEET_FROM))
+        new = _new((FLEET_FROM,) if args.fleet else (0, SOURCES_FROM, FLEET_FROM))
+        return (seed for seed in new if seed >= FIELD_FROM) if args.field else new
     first, _, last = args.seeds.rpartition("-")
     return iter(range(int(first or 0), int(last) + (1 if first else 0)))
 
 
 def _new(families: tuple[int, ...]) -> Iterator[int]:
-    """Seeds that nobody has looked at, of each of these ranges in turn, most of them with waves of faults."""
+    """Seeds that nobody has looked at, of each of these ranges in turn, most of them with waves of faults, and
+    every second one with what else clusters do around them."""
     for number in itertools.count(random.SystemRandom().randrange(SOURCES_FROM // 2)):
         later = {0: LATER_FROM, 1: LATER_PLOTS_FROM}.get(number % LATER_EVERY, 0)
-        yield DENSE_FROM + later + families[number % len(families)] + number
+        field = FIELD_FROM if number % 2 else 0
+        yield field + DENSE_FROM + later + families[number % len(families)] + number
 
 
 def _leaning(reached: Reach, before: Reach) -> Iterator[int]:
@@ -228,6 +239,7 @@ def main() -> int:
     parser.add_argument("--first", action="store_true", help="stop at the first that breaks a law")
     parser.add_argument("--beyond", action="store_true", help="new seeds with a source beyond the page alone")
     parser.add_argument("--fleet", action="store_true", help="new seeds in fleet mode")
+    parser.add_argument("--field", action="store_true", help="new seeds with what is in field.py")
     parser.add_argument("--lean", action="store_true", help="seeds that lean towards what --reach lacks")
     parser.add_argument("--pairs", action="store_true", help="list all pairs that were never seen")
     parser.add_argument("--reach", type=Path, help="a file that sums up what several runs have reached")

@@ -9,6 +9,7 @@ from email.utils import format_datetime, parsedate_to_datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from recovery_testkit.kubepatch import pack_json
 from recovery_testkit.kubestatus import ApiError as Refusal
 from recovery_testkit.kubestatus import Response
 from recovery_testkit.stage import Killed
@@ -44,7 +45,9 @@ class Trap:
 
 def _loses(trap: Trap) -> bool:
     """Whether the client never hears what came of it."""
-    return trap.after and (trap.kind == "lose" or (trap.kind == "slow" and trap.seconds > PATIENCE))
+    if trap.kind == "slow" and trap.seconds <= PATIENCE:
+        return False
+    return trap.after and trap.kind in ("lose", "slow", "status")
 
 
 class LostError(Exception):
@@ -57,6 +60,14 @@ class Boundary:
     def __init__(self, world: World) -> None:
         self.world = world
         self.away_until = self.throttled_until = 0.0
+        self.cut: dict[int, float] = {}
+        """Until when each of these seats reaches neither the API server nor the cloud."""
+        self.refused: list[tuple[str, int, float]] = []
+        """Writes whose path has this in it are refused with this status, until then."""
+        self.slow = self.slow_until = 0.0
+        """So many seconds each touch takes, until then."""
+        self.late: dict[tuple[int, str], float] = {}
+        """Until when watches of this, by a replica on this seat, show what was there at first."""
         self.ahead = 0.0
         """How many seconds one of three API servers is ahead of true time."""
         self.will_lose = False
@@ -76,6 +87,10 @@ class Boundary:
         """Do ``go``, with what was laid for the process whose turn it is. Raises ``LostError``."""
         p = self.world.acting
         self.world.clock.advance(LATENCY)
+        if p is not None and self._is_cut(p):
+            raise LostError("there is no route to it")
+        if p is not None and self.world.now < self.slow_until:
+            self._stopped(p, self.slow)
         self.will_lose = False
         if p is None or not p.traps:  # nearly always
             return go()
@@ -112,9 +127,7 @@ class Boundary:
             trap.then()
             raise Killed
         if trap.kind == "stop":
-            self.world.note("process", p.actor.name, state="stopped", node=p.actor.node)
-            self.world.stop_here(p, trap.seconds)
-            self.world.note("process", p.actor.name, state="resumed", node=p.actor.node)
+            self._stopped(p, trap.seconds)
         if trap.kind in ("slow", "slow read"):
             trap.then()
             self.world.stop_here(p, trap.seconds if trap.after else min(trap.seconds, PATIENCE - 1.0))
@@ -125,6 +138,15 @@ class Boundary:
         if trap.kind == "status":
             raise StatusError(trap.status)
 
+    def _stopped(self, p: Process, seconds: float) -> None:
+        """It is in the middle of a request for so long."""
+        self.world.note("process", p.actor.name, state="stopped", node=p.actor.node)
+        self.world.stop_here(p, seconds)
+        self.world.note("process", p.actor.name, state="resumed", node=p.actor.node)
+
+    def _is_cut(self, p: Process) -> bool:
+        return self.world.now < self.cut.get(p.place, 0.0)
+
     # ------------------------------------------------------------ requests
 
     def request(self, transport: Any, method: str, path: str, **more: Any) -> Any:
@@ -132,6 +154,9 @@ class Boundary:
             raise ApiUnavailable("the API server did not answer: connection refused")
         if self.world.now < self.throttled_until:
             return _refusal(429, "TooManyRequests", MANY, 3)
+        if (status := self._refused(method, path)) is not None:
+            self._trouble()
+            return _refusal(status, "Forbidden", "a webhook or a role is in the way", 1)
         try:
             answer = self.touched(lambda: transport.request(method, path, **more), reading=method == "GET")
         except LostError as error:
@@ -142,10 +167,19 @@ class Boundary:
             return _refusal(error.status, "Injected", f"injected {error.status}", 1)
         return self._dated(answer)
 
+    def _refused(self, method: str, path: str) -> int | None:
+        """The status with which all writes of this kind are refused for now."""
+        writes = (s for part, s, until in self.refused if part in path and self.world.now < until)
+        return None if method == "GET" else next(writes, None)
+
     def watch(self, streams: Any, path: str, query: Any) -> list[bytes]:
         """What a watch shows until the server ends it."""
         if self._away() or self.world.now < self.throttled_until:
             raise ApiUnavailable("the API server did not answer: connection refused")
+        if self._is_late(path):
+            self.world.clock.advance(LATENCY)
+            where = {"metadata": {"resourceVersion": query["resourceVersion"]}}
+            return [pack_json({"type": "BOOKMARK", "object": where})]
         try:
             return self.touched(lambda: list(streams.stream(path, query)), reading=True)  # type: ignore[no-any-return]
         except (LostError, StatusError) as error:
@@ -155,12 +189,17 @@ class Boundary:
     def is_still(self, path: str, version: str) -> bool:
         """Whether a watch shows nothing new to who acts, and nothing befalls it: it need not be asked."""
         p, w = self.world.acting, self.world
-        if p is None or p.traps or w.now < max(self.away_until, self.throttled_until):
+        if p is None or p.traps or w.now < max(self.away_until, self.throttled_until) or self._is_cut(p):
             return False
-        if not w.store.is_still(path, version):
+        if not self._is_late(path) and not w.store.is_still(path, version):
             return False
         w.clock.advance(LATENCY)
         return True
+
+    def _is_late(self, path: str) -> bool:
+        """Whether the API server's cache of this has fallen behind, for who watches it now."""
+        place = self.world.acting.place if self.world.acting else -1
+        return self.world.now < self.late.get((place, path.rpartition("/")[2]), 0.0)
 
     def _away(self) -> bool:
         """Whether the API server cannot be reached. It costs a moment to find out."""

@@ -4,8 +4,9 @@ to come to its end."""
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
-from tests.search import acts, facts
+from tests.search import acts, facts, field
 from tests.search.world import WHOLE, World
 
 OPEN = {"suspect", "waiting", "recovering", "proving"}
@@ -25,6 +26,15 @@ def begin(w: World) -> None:
     w.cloud.throttled_until = w.cloud.calls_throttled_until = 0.0
     w.cloud.refuse = w.cloud.late = 0
     w.cloud.hide.clear()
+    w.cloud.stuck.clear()
+    w.boundary.cut.clear()
+    w.boundary.refused.clear()
+    w.boundary.slow_until = 0.0
+    w.new_are_raw.clear()
+    w.linger.clear()
+    w.boundary.late.clear()
+    field.one_budget(w)
+    w.tolerant.clear()
     w.new_are_sick.clear()
     w.new_are_blind.clear()
     w.cloud.surplus = 0
@@ -36,6 +46,9 @@ def begin(w: World) -> None:
         acts.set_clock(w, place, 0.0)
         acts.moves_again(w, place)
         acts.trainer_ends(w, place)
+        field.has_its_rules(w, machine)
+        if machine.hangs:
+            w.boot(machine, acts.PERSON, 30.0)
         w.show_page(machine)
         w.signals.calm(machine)
         acts.agent_again(w, place)
@@ -46,15 +59,15 @@ def begin(w: World) -> None:
     for p in w.processes.values():
         p.traps.clear()
     _take_back_edits(w)
-    if w.policy_name != "a low brake, hand over":
+    if w.policy_name != "a low brake, hand over" and not w.scene.lives_on:
         w.lift_brake()
-    w.off.clear()
-    _all_start_anew(w)
+    off, w.off = w.off, set()
+    _all_start_anew(w, [p for p in w.seats if p in off or not w.agents_at(p) or not w.scene.lives_on])
     w.note(facts.CALM, "")
 
 
-def _all_start_anew(w: World) -> None:
-    for place in w.seats:
+def _all_start_anew(w: World, seats: Iterable[int] | None = None) -> None:
+    for place in w.seats if seats is None else seats:
         w.end_agents(place)
         w.start(place, delay=1.0 + place)
 
@@ -82,11 +95,13 @@ def _restart_stopped(w: World, place: int) -> bool:
 
 
 def _cordon_again(w: World, place: int) -> bool:
-    """Somebody uncordoned a node that is being recovered, and now does what the sentence asks for."""
+    """Somebody uncordoned a node that is being recovered, or took a mark of ours off, and now does what the sentence
+    asks for."""
     working = w.agent_on(place)
     if working is None or working[1].last.key != "undone":
         return False
     acts.change(w, f"/api/v1/nodes/{working[1].node}", {"spec": {"unschedulable": True}})
+    field.marked_again(w, working[1].node, working[1].last.reason)
     return True
 
 

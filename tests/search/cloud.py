@@ -36,6 +36,8 @@ class Cloud(FakeProvider):
         self.surplus = 0
         """So many times the group launches one machine more than it wants, and removes the first one again."""
         self.late = 0
+        self.stuck: list[float] = []
+        """How long each of the next machines that are asked to reboot does not come up."""
         self.refuse = 0
         self.hide: list[float] = []
         """For how long each of the next calls that are accepted does not show."""
@@ -158,7 +160,11 @@ class Cloud(FakeProvider):
             self.late -= 1
             seconds += LATE
         if action is Step.REBOOT:
-            self.world.later(seconds, lambda: self.world.boot(machine, token, dice.uniform(6, 30)))
+            stuck = self.stuck.pop() if self.stuck else 0.0
+            self.world.later(
+                seconds,
+                lambda: self.world.boot(machine, token, stuck or dice.uniform(6, 30), hangs=bool(stuck)),
+            )
         else:
             self.world.later(seconds, lambda: self._replace(machine, token))
 

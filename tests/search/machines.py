@@ -17,7 +17,9 @@ ON_PAGE = {PLUGIN_REASON: PLUGIN_TYPE, XID: XID_TYPE, **dict.fromkeys(LOG_REASON
 """The types of what node-problem-detector finds, by reason."""
 EKS_TYPE, EKS, EKS_GOOD = "AcceleratedHardwareReady", "NvidiaXID79Error", "NvidiaAcceleratedHardwareIsReady"
 MARK_TYPE, MARK = "Konduktor", "KonduktorFaulty"
-TYPES = {**ON_PAGE, EKS: EKS_TYPE, MARK: MARK_TYPE}
+OFTEN = "OOMKilling"
+"""Of a temporary rule: it has a counter and nothing else."""
+TYPES = {**ON_PAGE, EKS: EKS_TYPE, MARK: MARK_TYPE, OFTEN: ""}
 """The types of all that can be wrong."""
 ONCE = (XID, MARK)
 """What is stated once, and not again when a machine has booted or its detector was started anew."""
@@ -39,6 +41,8 @@ class Detector:
     many: int = 0
     ran: bool = True  # whether the plugin has had a good run since the start
     started: float | None = None  # as the page tells it; None where it does not
+    counts_often: bool = False  # whether it has the temporary rule
+    lacks: frozenset[str] = frozenset()  # types of which its configuration has no rule any more
 
     def line(self, reason: str) -> None:
         """A line in the kernel's log."""
@@ -54,15 +58,18 @@ class Detector:
 
     def conditions(self) -> list[tuple[str, str, str]]:
         """(type, status, reason) of what its exporter writes to the Node."""
-        return [
+        found = [
             (LOG, _status(bool(self.shown)), self.shown or "NeuronIsHealthy"),
             (PLUGIN_TYPE, _status(self.bad), PLUGIN_REASON if self.bad else PLUGIN_GOOD),
             (XID_TYPE, _status(self.xid), XID if self.xid else "NoXid"),
         ]
+        return [row for row in found if row[0] not in self.lacks]
 
     def page(self) -> bytes:
         lines = ["# TYPE problem_counter counter"]
         lines += [f'problem_counter{{reason="{r}"}} {self.counts.get(r, 0)}' for r in ON_PAGE]
+        if self.counts_often:
+            lines.append(f'problem_counter{{reason="{OFTEN}"}} {self.counts.get(OFTEN, 0)}')
         lines.append("# TYPE problem_gauge gauge")
         lines += [f'problem_gauge{{reason="{r}",type="{LOG}"}} {int(r == self.shown)}' for r in LOG_REASONS]
         lines.append(f'problem_gauge{{reason="{PLUGIN_REASON}",type="{PLUGIN_TYPE}"}} {int(self.bad)}')
@@ -75,6 +82,8 @@ class Detector:
             lines.append(f'problem_gauge{{reason="{PLUGIN_GOOD}",type="{PLUGIN_TYPE}"}} 0')
         if self.started is not None:
             lines.append(f"process_start_time_seconds {1e9 + self.started:.2f}")
+        gone = [f'type="{t}"' for t in self.lacks] + [f'"{r}"' for r, t in ON_PAGE.items() if t in self.lacks]
+        lines = [line for line in lines if not any(x in line for x in gone)]
         return ("\n".join(lines) + "\n").encode()
 
 
@@ -103,8 +112,11 @@ class Machine:
     booted: float = 0.0  # when it booted last
     up: bool = True
     gone: bool = False
+    hangs: bool = False  # it is down until somebody boots it
+    downs: int = 0  # how often it has gone down
     sick: dict[str, Sickness] = field(default_factory=dict)
     detector: Detector = field(default_factory=Detector)
+    happened: list[float] = field(default_factory=list)  # when what is counted did, in this boot
     not_ready: bool = False  # what EKS's agent has found since it started
 
     @property

@@ -120,7 +120,44 @@ DIRECTED: dict[str, bytes] = {
     "told or drained": _wide(_policy(OPEN, "{do: notify}", f"{DRAIN}, {REPLACE}")),
 }
 """Policies that only directed histories have (``directed.py``)."""
-ALL = {**POLICIES, **LATER, **WIDE, **DIRECTED}
+OTHERS = _policy(OPEN, f"{DRAIN}, {REPLACE}", f"{DRAIN}, {REBOOT}").decode()
+HEAD_OF, HARDWARE, PLUGINS = (
+    OTHERS.partition("  - name: hardware\n")[0],
+    *(f"  - name: {each}" for each in OTHERS.split("  - name: ")[1:]),
+)
+FIELD: dict[str, bytes] = {
+    name: _wide(text.encode())
+    for name, text in {
+        "hardware alone": HEAD_OF + HARDWARE,
+        "plugins alone": HEAD_OF + PLUGINS,
+        "other names": OTHERS.replace("name: hardware", "name: chips").replace("name: plugin", "name: links"),
+        "another order": HEAD_OF + PLUGINS + HARDWARE,
+        "one reason alone": OTHERS.replace(
+            NEURON, "match: {type: NeuronHealth, reason: NeuronHasError_DMA_ERROR}"
+        ),
+        "patient with hardware": OTHERS.replace("after: 0s", "after: 2m", 1),
+    }.items()
+}
+"""What a policy becomes while nodes are being recovered by another one (``field.py``)."""
+HEAD_OFTEN = "match: {reason: OOMKilling, times: {count: 3, within: 5m}}"
+COUNTED: dict[str, bytes] = {
+    name: _wide(text.encode())
+    for name, text in {
+        "counted too": OTHERS + PLUGINS.replace(PLUGIN, HEAD_OFTEN).replace("name: plugin", "name: often"),
+        "counted first": HEAD_OF
+        + PLUGINS.replace(PLUGIN, HEAD_OFTEN)
+        .replace("name: plugin", "name: often")
+        .replace(REBOOT, f"{REBOOT}, {REPLACE}")
+        + HARDWARE
+        + PLUGINS,
+        "counted, tolerated": OTHERS
+        + PLUGINS.replace(PLUGIN, HEAD_OFTEN)
+        .replace("name: plugin", "name: often")
+        .replace("after: 0s", "after: 1m"),
+    }.items()
+}
+"""Policies with a rule that counts."""
+ALL = {**POLICIES, **LATER, **WIDE, **DIRECTED, **FIELD, **COUNTED}
 
 
 def policy_of(name: str) -> bytes:

@@ -51,6 +51,7 @@ class Scene:
     show elsewhere than on node-problem-detector's page alone. ``replicas``: of the controller; 0: each node has an
     agent of its own. ``unhurried``: replicas of the controller have half as many rounds.
     ``alike``: so many of the first nodes are in one rack, which no other is in.
+    ``lives_on``: no process is started anew when the calm begins, so what one of them has forgotten shows.
     """
 
     nodes: int = 4
@@ -68,6 +69,7 @@ class Scene:
     replicas: int = 0
     unhurried: bool = False
     alike: int = 0
+    lives_on: bool = False
 
     def __str__(self) -> str:
         given = [

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 from tests.search import directed
 from tests.search.acts import ACTS
+from tests.search.field import FAULTS_OF, FIELD, beside
 from tests.search.plots import LATER_PLOTS, PLOTS, PROVING_PLOTS, SOURCE_PLOTS, Plot
-from tests.search.policies import LATER, POLICIES, WIDE
+from tests.search.policies import COUNTED, LATER, POLICIES, WIDE
+from tests.search.policies import FIELD as REWRITTEN
 from tests.search.script import Act, Scene, Script, lasting
 from tests.search.signals import OFF_THE_NODE, SOURCES
 
@@ -51,6 +53,9 @@ LATER_PLOTS_FROM = 5 * 10**10
 DENSE_FROM = 10**11
 """From this seed on, four of five histories are those of the seed which is so much smaller, with wave after wave
 of faults and of the same disturbances."""
+FIELD_FROM = 2 * 10**12
+"""From this seed on, a history is that of the seed which is so much smaller, with what else clusters do around its
+faults (``field.py``)."""
 SHORT = 0.2
 """The share of them that stays as it is."""
 BESIDE_THE_PAGE = ("EKS", "conditions", "konduktor", "npd, conditions")
@@ -77,6 +82,9 @@ FAULTS = {"conditions": ("fault", "plugin fault", "flash"), "eks": ("eks fault",
 
 def script_of(seed: int) -> Script:
     """The script of a seed: some faults, and up to a dozen other disturbances around them."""
+    if seed >= FIELD_FROM:
+        script = replace(script_of(seed - FIELD_FROM), seed=seed)
+        return _in_the_field(script, random.Random(f"{seed} field"))
     if seed >= directed.DIRECTED_FROM:
         return directed.script_of(seed)
     if seed >= DENSE_FROM:
@@ -94,6 +102,45 @@ def script_of(seed: int) -> Script:
     if seed >= FLEET_FROM:
         return _in_fleet_mode(script, random.Random(f"{seed} fleet"))
     return script if seed < SOURCES_FROM else _with_source(script, random.Random(f"{seed} sources"))
+
+
+def _in_the_field(script: Script, dice: random.Random) -> Script:
+    """The same script, where a few kinds of what else clusters do come around its faults, again and again. Half of
+    them are brief: one fault or two, and little beside."""
+    scene = replace(script.scene, lives_on=dice.random() < 0.6)
+    page = not scene.sources or SOURCES[scene.sources].page
+    if dice.random() < 0.3:
+        scene = replace(scene, policy=dice.choice(sorted(COUNTED if page else REWRITTEN)))
+    names = [name for name in FIELD if directed.can_befall(name, scene)]
+    few = dice.sample(names, dice.choice((1, 2, 2, 3)))
+    few += ["happens often"] * len(few) * (scene.policy in COUNTED)
+    acts = script.acts
+    if dice.random() < 0.5:
+        scene = replace(scene, nodes=dice.choice((2, 2, 3)))
+        acts = tuple(_brief_faults(dice, scene))
+    faults = [a for a in acts if a.what in FAULTS_OF]
+    count = dice.choice((2, 3, 4) if len(faults) < 3 else (3, 6, 10))
+    more = (
+        [beside(dice, dice.choice(few), dice.choice(faults), scene.nodes) for _ in range(count)]
+        if faults
+        else []
+    )
+    return replace(script, scene=scene, acts=_in_order([*acts, *more]))
+
+
+def _brief_faults(dice: random.Random, scene: Scene) -> list[Act]:
+    """One fault or two, and perhaps one thing of the older kinds."""
+    kinds = FAULTS[SOURCES[scene.sources].writer if scene.sources else "conditions"]
+    acts = [
+        Act(at, what, place, ACTS[what].choose(dice))
+        for at, place in ((10.0, 0), (dice.choice((14.0, 60.0)), dice.randrange(scene.nodes)))[
+            : dice.choice((1, 1, 2))
+        ]
+        for what in [dice.choice(kinds)]
+    ]
+    acts.append(Act(round(dice.uniform(150, 300), 1), "foreign marks", 0))  # the calm begins after the last
+    older = _act(dice, dice.choice([n for n, k in ACTS.items() if k.weight]), scene, 90.0)
+    return [*acts, *([older] if dice.random() < 0.4 and lasting(older) <= LONGEST_IN_WAVES else [])]
 
 
 def _in_waves(script: Script, dice: random.Random) -> Script:

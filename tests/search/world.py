@@ -44,6 +44,7 @@ from tests.search.machines import (
     Machine,
     Sickness,
 )
+from tests.search.policies import COUNTED
 from tests.search.recorder import record_writes
 from tests.search.script import Scene
 from tests.search.signals import LOADER, SOURCES, Signals, policy_text
@@ -66,7 +67,10 @@ PATIENCE = 12.0
 """Where agents are patient, one that sees nothing new waits ever longer, at most so long: its Lease is renewed each
 fifteen seconds."""
 PLUGIN_EVERY = 30.0
+SILENT = 40.0
+"""So long a Node is called Ready after its kubelet has fallen silent."""
 ZONES = ("a", "b")
+UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 WHOLE = Share(percent=100)
 
 
@@ -134,6 +138,12 @@ class World(Stage):
         self.absent: set[int] = set()
         self.off: set[int] = set()
         self.new_are_sick: list[str] = []
+        self.tolerant: set[str] = set()
+        """Pods that come back wherever they are evicted from."""
+        self.linger: list[float] = []
+        """How long the Node of each of the next machines that are gone stays."""
+        self.new_are_raw: list[float] = []
+        """How long it takes until each of the next new Nodes has its providerID and is Ready."""
         self.new_are_blind: list[float] = []
         """For how long the page of each of the next new machines cannot be read."""
         self.acting: Process | None = None
@@ -507,7 +517,8 @@ class World(Stage):
 
     def _detector(self, machine: Machine) -> Detector:
         started = self.now if self.scene.tells_start else None
-        return Detector(started=started, ran=PLUGIN_REASON not in machine.sick)
+        often = self.policy_name in COUNTED
+        return Detector(started=started, ran=PLUGIN_REASON not in machine.sick, counts_often=often)
 
     def refresh(self, machine: Machine, because: str = "masked") -> None:
         """Its page is what its detector says now, unless the page lies still. ``because``: why it may state
@@ -549,6 +560,7 @@ class World(Stage):
                 r
                 for r in machine.sick
                 if r == d.shown or (r == PLUGIN_REASON and d.bad) or (r == XID and d.xid)
+                if TYPES[r] not in d.lacks
             }
             if readable and self.reads_page
             else set()
@@ -574,20 +586,23 @@ class World(Stage):
 
     # ------------------------------------------------------------ machines come, boot and go
 
-    def boot(self, machine: Machine, by: str, seconds: float) -> bool:
-        """The machine goes down, and comes up under another boot ID ``seconds`` later."""
-        if machine.gone or not machine.up:
+    def boot(self, machine: Machine, by: str, seconds: float, *, hangs: bool = False) -> bool:
+        """The machine goes down, and comes up under another boot ID ``seconds`` later. ``hangs``: whoever boots
+        it before is heard."""
+        if machine.gone or not (machine.up or machine.hangs):
             return False
-        machine.up = False
+        machine.up, machine.hangs = False, hangs
+        machine.downs += 1
+        down = machine.downs
         self.falls(machine)
-        self._kubelet(machine, "Unknown")
-        self.later(seconds, lambda: self._up(machine, by))
+        self.kubelet(machine, "Unknown")
+        self.later(seconds, lambda: self._up(machine, by) if machine.downs == down else None)
         return True
 
     def _up(self, machine: Machine, by: str) -> None:
         if machine.gone:
             return
-        machine.up = True
+        machine.up, machine.hangs = True, False
         machine.boots += 1
         machine.booted = self.now
         machine.not_ready = False
@@ -603,7 +618,7 @@ class World(Stage):
             if "reboot" in sickness.cure:
                 self.heal(machine, reason, "reboot")
         self.refresh(machine, "restart")
-        self._kubelet(machine, "True")
+        self.kubelet(machine, "True")
         for reason in (r for r in machine.sick if r not in ONCE):
             wait = self.dice("again", machine.id, reason, machine.boots).uniform(2, 40)
             self.later(wait, lambda reason=reason: self.state(machine, reason))  # type: ignore[misc]
@@ -614,7 +629,7 @@ class World(Stage):
         if self.scene.kernel and machine.node:
             self.kernels[machine.node] = machine.boot_id
 
-    def _kubelet(self, machine: Machine, status: str) -> None:
+    def kubelet(self, machine: Machine, status: str) -> None:
         """What the machine's kubelet says of itself on its Node."""
         if not machine.node:
             return
@@ -641,10 +656,19 @@ class World(Stage):
         self.cloud.leave(machine)
         self.note(facts.MACHINE_GONE, machine.id, group=machine.group, node=machine.node, by=by)
         node, uid = machine.node, self._uid(machine.node)
-        self.later(self.dice("node", machine.id).uniform(2, 30), lambda: self._forget_node(node, uid))
+        forgotten = self.dice("node", machine.id).uniform(2, 30)
+        if self.linger:
+            forgotten = self.linger.pop()
+            self.later(SILENT, lambda: self._falls_silent(machine, uid))
+        self.later(forgotten, lambda: self._forget_node(node, uid))
         if refill:
             self.cloud.fill(machine.group, machine.place)
         return True
+
+    def _falls_silent(self, machine: Machine, uid: str) -> None:
+        """The Node of a machine that is gone is called so."""
+        if self._uid(machine.node) == uid:
+            self.kubelet(machine, "Unknown")
 
     def _uid(self, node: str) -> str:
         if not node:
@@ -690,14 +714,7 @@ class World(Stage):
             self.hide_page(machine, self.new_are_blind.pop())
         machine.detector = self._detector(machine)
         self._kernel(machine)
-        zone = ZONES[machine.place % 2]
-        self.register(
-            machine.node,
-            machine.id,
-            machine.group,
-            f"boot-{machine.boots}",
-            topology_kubernetes_io__zone=zone,
-        )
+        self._register(machine, self.new_are_raw.pop() if self.new_are_raw else 0.0)
         self.note(
             facts.MACHINE_JOINED, machine.id, node=machine.node, group=machine.group, boot=machine.boot_id
         )
@@ -720,12 +737,38 @@ class World(Stage):
 
     def _registered(self, machine: Machine) -> None:
         if not machine.gone and not self._uid(machine.node):
-            zone = ZONES[machine.place % 2]
-            boot = f"boot-{machine.boots}"
-            self.register(machine.node, machine.id, machine.group, boot, topology_kubernetes_io__zone=zone)
+            self._register(machine)
             self.note(
                 facts.MACHINE_JOINED, machine.id, node=machine.node, group=machine.group, boot=machine.boot_id
             )
+
+    def _register(self, machine: Machine, raw: float = 0.0) -> None:
+        """Its kubelet registers its Node. ``raw``: so many seconds pass until the cloud's controller has put the
+        providerID on it, and it is Ready."""
+        zone, boot = ZONES[machine.place % 2], f"boot-{machine.boots}"
+        if not raw:
+            self.register(machine.node, machine.id, machine.group, boot, topology_kubernetes_io__zone=zone)
+            return
+        made = self.registered(
+            machine.node, machine.id, machine.group, boot, topology_kubernetes_io__zone=zone
+        )
+        whole = dict(made["spec"])
+        made["spec"] = {"taints": [{"key": UNINITIALIZED, "value": "true", "effect": "NoSchedule"}]}
+        made["status"]["conditions"][0]["status"] = "False"
+        self.store.load(made)
+        self.later(raw, lambda: self._initialized(machine, whole))
+
+    def _initialized(self, machine: Machine, spec: dict[str, Any]) -> None:
+        """The cloud's controller has seen its Node, and its network is there."""
+        found = self.store.request("GET", f"/api/v1/nodes/{machine.node}")
+        taints = (found.body["spec"].get("taints") or []) if found.ok else []
+        if machine.gone or not any(t["key"] == UNINITIALIZED for t in taints):
+            return
+        taints = [t for t in taints if t["key"] != UNINITIALIZED]
+        patch = {"spec": {**spec, "taints": taints or None}}
+        self.write("PATCH", f"/api/v1/nodes/{machine.node}", patch, "cloud-controller")
+        if machine.up:
+            self.kubelet(machine, "True")
 
     def scale_out(self) -> None:
         """The group wants one machine more."""
@@ -767,7 +810,7 @@ class World(Stage):
                 self._forget_node(machine.node, self._uid(machine.node))
         elif machine.up and machine.node:
             self._registered(machine)
-            self._kubelet(machine, "True")
+            self.kubelet(machine, "True")
             self.signals.renew(machine)
 
     # ------------------------------------------------------------ hands

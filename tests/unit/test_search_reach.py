@@ -151,7 +151,7 @@ def test_a_disturbance_that_a_seed_leans_towards_is_in_its_script_and_has_someth
     for number in range(4):
         script = script_of(seed_of("effect Mark", what, number))
         assert any(a.what == what for a in script.acts)
-        assert directed._can_befall(what, script.scene)
+        assert directed.can_befall(what, script.scene)
 
 
 def test_new_seeds_lean_towards_what_is_missing() -> None:

@@ -25,7 +25,9 @@ class Evidence(Law):
         super().__init__(*args)  # type: ignore[arg-type]
         self.replaced_by: dict[str, str] = {}  # new machine -> the one whose place it took
         self.unready: dict[str, float] = {}  # node -> when it was last not Ready
-        self.decided: dict[str, tuple[float, float]] = {}  # record -> its write was decided on, and came
+        self.decided: dict[
+            tuple[str, float], float
+        ] = {}  # record, when a write came -> when it was decided on
 
     def happened(self, h: Happened) -> None:
         """A machine that its group may remove again takes nobody's place."""
@@ -47,7 +49,7 @@ class Evidence(Law):
         if p is None or p.state != "resumed" or since is None or self.world.epoch is None:
             return
         if (decided := since - self.world.epoch) <= p.since and p.since >= w.at - self.bounds.in_flight:
-            self.decided[w.name] = (decided, w.at)
+            self.decided[w.name, w.at] = decided
 
     def phase(self, w: Wrote, r: Recovery, before: str, after: str) -> None:
         if after != "recovered" or not self.world.ours(w.actor) or r.spoiled:
@@ -122,8 +124,7 @@ class Evidence(Law):
 
     def _seen_at(self, r: Recovery) -> float:
         """When who writes now has seen what it writes."""
-        decided, came = self.decided.get(r.node, (0.0, -1.0))
-        return decided if came == self.world.at else self.world.at
+        return self.decided.get((r.node, self.world.at), self.world.at)
 
     def _about(self, r: Recovery) -> set[str]:
         """The reasons that speak against a proof. A fault that came on the record under a policy that only tells
@@ -140,8 +141,7 @@ class Evidence(Law):
         off = sum(world.clocks_off.values()) if world.clock_trouble >= r.opened else 0.0
         if before != "proving" or off or world.clock_trouble > r.opened:
             return
-        decided, came = self.decided.get(r.node, (0.0, -1.0))
-        lasted = w.at - (decided if came == r.proving_since else r.proving_since)
+        lasted = w.at - self.decided.get((r.node, r.proving_since), r.proving_since)
         if lasted < whole - CLOCK:
             told = f"closed as recovered after {lasted:.0f} s of a probation of {whole:.0f} s"
             self.breaks("short probation", r.node, told, r)

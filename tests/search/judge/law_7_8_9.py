@@ -108,6 +108,8 @@ class ToldFirst(Law):
         if call.intent is None:
             return
         r = call.intent.recovery
+        if call.asked.at - self.trouble.get(call.asked.actor, -1e9) < NO_EVENTS:
+            return  # telling never blocks doing: an agent whose requests fail goes on without
         told = self.told.get(r.node)
         if told is None or told[0] < r.opened - self.bounds.in_flight:
             what = f"{call.asked.action} was asked and no Event has said anything of this recovery"
@@ -118,11 +120,8 @@ class ToldFirst(Law):
             self.breaks("unannounced", r.node, what, r)
 
     def _announced(self, call: Call, r: Recovery) -> bool:
-        """Whether an Event of this recovery names the action and the machine. Telling never blocks doing: an
-        agent whose requests fail goes on without."""
+        """Whether an Event of this recovery names the action and the machine."""
         a = call.asked
-        if a.at - self.trouble.get(a.actor, -1e9) < NO_EVENTS:
-            return True
         return any(
             node == r.node and at >= r.opened and a.action in sentence and a.machine in sentence
             for (node, sentence), at in self.said.items()
