@@ -143,6 +143,8 @@ people who
 read the history; what it did to objects is a ``Wrote`` of its own."""
 TROUBLE = "trouble"
 """Subject: the actor. A request of its was lost, refused or throttled, whatever came of it; said of one a minute."""
+LATE = "late"
+"""Subject: what is watched. ``seconds``: for so long a replica's watch of it shows what was there at first."""
 CALM = "calm"
 """Subject empty: the disturbance is over. Nothing goes wrong from now on but the faults that are there."""
 ENDED = "ended"

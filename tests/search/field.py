@@ -305,8 +305,11 @@ def one_budget(w: World) -> None:
 )
 def watches_are_late(w: World, a: Act) -> bool:
     """The API server's watch cache falls behind, and its bookmarks come all the same."""
+    if not w.scene.replicas:
+        return False
     w.boundary.late[seat_of(w, a), a.args[0]] = w.now + a.args[1]
-    return bool(w.scene.replicas)
+    w.note(facts.LATE, a.args[0], seconds=a.args[1])
+    return True
 
 
 @kind("answers with an error", lambda d: (_touch(d), d.choice((500, 504)), d.randint(1, 3)), weight=0)

@@ -17,6 +17,8 @@ ON_PAGE = {PLUGIN_REASON: PLUGIN_TYPE, XID: XID_TYPE, **dict.fromkeys(LOG_REASON
 """The types of what node-problem-detector finds, by reason."""
 EKS_TYPE, EKS, EKS_GOOD = "AcceleratedHardwareReady", "NvidiaXID79Error", "NvidiaAcceleratedHardwareIsReady"
 MARK_TYPE, MARK = "Konduktor", "KonduktorFaulty"
+READY, SILENT_REASON = "Ready", "Kubelet"
+"""The type and the reason of a Node that is not Ready."""
 OFTEN = "OOMKilling"
 """Of a temporary rule: it has a counter and nothing else."""
 TYPES = {**ON_PAGE, EKS: EKS_TYPE, MARK: MARK_TYPE, OFTEN: ""}
@@ -117,6 +119,8 @@ class Machine:
     sick: dict[str, Sickness] = field(default_factory=dict)
     detector: Detector = field(default_factory=Detector)
     happened: list[float] = field(default_factory=list)  # when what is counted did, in this boot
+    unready: float | None = None  # since when its Node is not Ready
+    well: float = 0.0  # since when it is
     not_ready: bool = False  # what EKS's agent has found since it started
 
     @property

@@ -157,7 +157,13 @@ COUNTED: dict[str, bytes] = {
     }.items()
 }
 """Policies with a rule that counts."""
-ALL = {**POLICIES, **LATER, **WIDE, **DIRECTED, **FIELD, **COUNTED}
+DEAD_NODES = (
+    "  - name: dead-node\n    match: {type: Ready}\n    after: 1m\n"
+    f"    remedy: [{{do: drain, within: 1m, then: force}}, {REBOOT}, {REPLACE}]\n    probation: 30s\n"
+)
+DEAD: dict[str, bytes] = {"dead nodes": _wide((OTHERS + DEAD_NODES).encode())}
+"""Policies of the controller that treat a Node which is not Ready."""
+ALL = {**POLICIES, **LATER, **WIDE, **DIRECTED, **FIELD, **COUNTED, **DEAD}
 
 
 def policy_of(name: str) -> bytes:

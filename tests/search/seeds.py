@@ -9,7 +9,7 @@ from tests.search import directed
 from tests.search.acts import ACTS
 from tests.search.field import FAULTS_OF, FIELD, beside
 from tests.search.plots import LATER_PLOTS, PLOTS, PROVING_PLOTS, SOURCE_PLOTS, Plot
-from tests.search.policies import COUNTED, LATER, POLICIES, WIDE
+from tests.search.policies import COUNTED, DEAD, LATER, POLICIES, WIDE
 from tests.search.policies import FIELD as REWRITTEN
 from tests.search.script import Act, Scene, Script, lasting
 from tests.search.signals import OFF_THE_NODE, SOURCES
@@ -114,6 +114,9 @@ def _in_the_field(script: Script, dice: random.Random) -> Script:
     names = [name for name in FIELD if directed.can_befall(name, scene)]
     few = dice.sample(names, dice.choice((1, 2, 2, 3)))
     few += ["happens often"] * len(few) * (scene.policy in COUNTED)
+    if scene.replicas and random.Random(f"{script.seed} dead").random() < 0.3:
+        scene = replace(scene, policy=next(iter(DEAD)))
+        few += ["kubelet flaps", "machine hangs"]
     acts = script.acts
     if dice.random() < 0.5:
         scene = replace(scene, nodes=dice.choice((2, 2, 3)))

@@ -38,13 +38,15 @@ from tests.search.machines import (
     MARK,
     ONCE,
     PLUGIN_REASON,
+    READY,
+    SILENT_REASON,
     TYPES,
     XID,
     Detector,
     Machine,
     Sickness,
 )
-from tests.search.policies import COUNTED
+from tests.search.policies import COUNTED, DEAD
 from tests.search.recorder import record_writes
 from tests.search.script import Scene
 from tests.search.signals import LOADER, SOURCES, Signals, policy_text
@@ -165,6 +167,8 @@ class World(Stage):
         self.note(facts.POLICY, "", **self.policy_of(scene.policy))
         self._set_up()
         self.keep_snapshots()
+        if scene.policy in DEAD:
+            self.later(200.0, self.keep_alive)
 
     # ------------------------------------------------------------ what it is made of
 
@@ -643,6 +647,34 @@ class World(Stage):
             }
         }
         self.write("PATCH", f"/api/v1/nodes/{machine.node}/status", patch, "kubelet")
+        if self.policy_name in DEAD:
+            self._note_ready(machine, status == "True")
+
+    def _note_ready(self, machine: Machine, ready: bool) -> None:
+        """A Node that is not Ready is a fault of its own here, until it has been Ready for a minute."""
+        told = {"type": READY, "reason": SILENT_REASON}
+        if not ready and machine.unready is None:
+            self.note(facts.FAULT_BEGAN, machine.id, **told, cure=["reboot"], shown=False)
+            machine.unready = self.now
+        elif ready and machine.unready is not None:
+            since = machine.unready
+            machine.well = self.now
+
+            def over(well: float = machine.well) -> None:
+                if machine.unready == since and machine.well == well and not machine.gone:
+                    machine.unready = None
+                    self.note(facts.FAULT_ENDED, machine.id, **told, by="itself", cleared=True)
+
+            self.later(60.0, over)
+        if not ready:
+            machine.well = 0.0
+
+    def keep_alive(self) -> None:
+        """Kubelets write to their Nodes now and then, or they would pass for silent."""
+        for machine in self.machines.values():
+            if machine.up and not machine.gone and machine.node and machine.unready is None:
+                self.kubelet(machine, "True")
+        self.later(200.0, self.keep_alive)
 
     def _heartbeat(self) -> dict[str, str]:
         return {"lastHeartbeatTime": f"{self.clock.true_time():%Y-%m-%dT%H:%M:%SZ}"}

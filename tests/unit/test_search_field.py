@@ -93,3 +93,9 @@ def test_a_pod_that_comes_back_is_there_again_after_its_eviction() -> None:
     h = sound(scene, act(5, "a pod comes back", 0, 60.0), act(10, "fault", 0, DMA, ()), LATE)
     made = [f for f in h.facts if isinstance(f, Wrote) and f.name == "tolerant-0" and f.before is None]
     assert len(made) > 1
+
+
+def test_a_dead_node_is_rebooted_and_one_that_is_ready_again_in_time_is_not() -> None:
+    scene = Scene(nodes=3, policy="dead nodes", sources="conditions", replicas=1)
+    assert asked(sound(scene, act(10, "machine hangs", 0, 1500.0), LATE)) == ["reboot"]
+    assert asked(sound(scene, act(10, "kubelet flaps", 0, "Unknown", 1, 25.0), LATE)) == []

@@ -25,12 +25,15 @@ class Evidence(Law):
         super().__init__(*args)  # type: ignore[arg-type]
         self.replaced_by: dict[str, str] = {}  # new machine -> the one whose place it took
         self.unready: dict[str, float] = {}  # node -> when it was last not Ready
+        self.late = -1.0  # until when a watch of the Nodes may show nothing new
         self.decided: dict[
             tuple[str, float], float
         ] = {}  # record, when a write came -> when it was decided on
 
     def happened(self, h: Happened) -> None:
         """A machine that its group may remove again takes nobody's place."""
+        if h.what == facts.LATE and h.subject == "nodes":
+            self.late = max(self.late, h.at + float(h.detail["seconds"]))
         if h.what != facts.MACHINE_GONE or h.detail.get("by") != facts.SURPLUS:
             return
         claims = status(self.world.gate).get("replacementsClaimed") or ()
@@ -146,6 +149,8 @@ class Evidence(Law):
             told = f"closed as recovered after {lasted:.0f} s of a probation of {whole:.0f} s"
             self.breaks("short probation", r.node, told, r)
         unready = self.unready.get(name)
+        if self.late > r.proving_since:
+            return  # a Node that was not Ready for a few seconds meanwhile was so to nobody
         seen_at = self._seen_at(r)
         if unready is not None and unready <= seen_at < unready + whole - CLOCK - self.bounds.in_flight:
             told = (
