@@ -140,7 +140,7 @@ def test_karpenters_node_repair_overtakes_a_drain_and_we_hold_back(site: Karpent
     node, *_ = site.work(6)
     site.most_out(0)
     unwell(site, node)
-    site.until("Karpenter takes it", lambda: "karpenter.sh/disrupted" in site.taints(node), REPAIR_AFTER + 40)
+    site.until("Karpenter takes it", lambda: "karpenter.sh/disrupted" in site.taints(node), REPAIR_AFTER + 90)
     holds = f"Karpenter holds {node} (taint karpenter.sh/disrupted)"
     site.until("we hold back", lambda: holds in site.logs())
     assert ended(site, node) == "superseded"
@@ -156,6 +156,6 @@ def test_each_of_the_two_can_be_kept_from_one_node(site: KarpenterSite) -> None:
     unwell(site, node)
     blocked = 'repair is blocked through the "karpenter.sh/do-not-repair" annotation'
     events = ("get", "events", "-A", "--field-selector", f"involvedObject.name={node}")
-    site.until("Karpenter says so", lambda: blocked in site.plane.kubectl(*events), REPAIR_AFTER + 40)
+    site.until("Karpenter says so", lambda: blocked in site.plane.kubectl(*events), REPAIR_AFTER + 90)
     assert node not in site.records()
     assert site.taints(node) == set()
