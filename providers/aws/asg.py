@@ -93,10 +93,9 @@ class AwsProvider:
     def gone(self, machine: Machine) -> str | None:
         """By EC2, in the machine's own region: terminated, or unknown, as it is an hour after its end. It has
         to be unknown for a while, since one answer may be older than the instance."""
-        state = self._state(machine)
-        if state == "terminated" or self._shared.unknown(machine, own_region(machine), state):
-            return f"{machine} is {state or 'unknown to EC2'}"
-        return None
+        where = own_region(machine)
+        state = self._shared.sure_state(machine, where) if where else None
+        return f"{machine} is {state or 'unknown to EC2'}" if state in ("", "terminated") else None
 
     def down(self, machine: Machine) -> str | None:
         """By EC2: stopped, or terminated. One that is stopping or shutting down may run on for minutes."""

@@ -31,9 +31,8 @@ _ENDING = ("", "shutting-down", "terminated")  # "" is "EC2 does not know it (an
 def reboot_outcome(ask: Shared, machine: Machine, reference: Reference) -> Poll:
     """Whether it is there and runs. That it has booted shows in the Node's boot ID and nowhere else, so after
     a lost answer nothing tells whether EC2 accepted it."""
-    where = lookup.region(machine, reference)
-    state = ask.state(machine, where)
-    if not ask.unknown(machine, where, state) and not state:
+    state = ask.sure_state(machine, lookup.region(machine, reference))
+    if state is None:
         return Unseen(f"EC2 does not know {machine}: {AGAIN}")
     if state in _ENDING:
         return Gone(f"{machine} is {state or 'unknown to EC2'}: it will not boot again")

@@ -104,13 +104,16 @@ class Shared:
         """Whether each answer of a minute lacked ``name`` in that region, as this one (``so``)."""
         return self._lacking.surely((where, name), lacks=so)
 
-    def unknown(self, machine: Machine, where: str, state: str | None) -> bool:
-        """Whether each answer of EC2 for a minute did not know ``machine``, as this one (``state`` is "")."""
-        return self.lacks(where, f"{machine} at EC2", state == "")
-
     def state(self, machine: Machine, where: str) -> str:
         """As ``lookup.ec2_state``: EC2 answers an unknown ID with an error, so each is asked for alone."""
         return lookup.ec2_state(self._session, machine, where)
+
+    def sure_state(self, machine: Machine, where: str) -> str | None:
+        """The same, but "" only once each answer of a minute did not know it. None before that: one answer
+        may be older than the instance."""
+        state = self.state(machine, where)
+        unknown = self.lacks(where, f"{machine} at EC2", state == "")
+        return state if state or unknown else None
 
     def _once_each(self, machine: Machine, key: tuple[str, str, str], ask: Callable[[], Any]) -> Any:
         now = self._clock.monotonic()

@@ -363,7 +363,8 @@ class AzureProvider:
 
     def _sure(self, what: str, found: Found | None, key: str = "") -> Found | None:
         """``found``; None once each answer of a minute has lacked it. Raises ``Retry`` before that."""
-        if self._lacking.surely(key or what, lacks=found is None) is not (found is None):
+        surely = self._lacking.surely(key or what, lacks=found is None)
+        if found is None and not surely:
             raise Retry(_lacked_once(what))
         return found
 

@@ -119,9 +119,9 @@ class Executor:
             if isinstance(found, Decision):
                 return found
             s, d = found
+            if waits := self._stored_at_last(s, d):
+                return waits
         try:
-            if wish is None and self._stored_at_last(s, d):
-                return wait(CHANGED, SOON, "conflict")
             done = self._do(s, d, again, ask, wish)
         except Conflict:
             return wait(CONFLICT, self._back_off(s.node_name), "conflict")
@@ -175,12 +175,15 @@ class Executor:
             return self._observer.look_takes(s.node_name) > LAST_READS
         return self._observer.looked_for(s.node_name, ours=isinstance(d.effect, PATCHES)) > LAST_READS
 
-    def _stored_at_last(self, s: Situation, d: Decision) -> bool:
-        """Whether the record had to be written once more before ``d``. While its CRD is older than this
+    def _stored_at_last(self, s: Situation, d: Decision) -> Decision | None:
+        """A wait, where the record had to be written once more before ``d``. While its CRD is older than this
         program, a part of it is lost at each write, and nothing harmful is done: raises ``Dropped``."""
         if s.record is None or not isinstance(d.effect, HARMFUL | STARTS | Submit):
-            return False
-        return self._w.records.stored_at_last(s.record)
+            return None
+        try:
+            return wait(CHANGED, SOON, "conflict") if self._w.records.stored_at_last(s.record) else None
+        except Conflict:
+            return wait(CONFLICT, self._back_off(s.node_name), "conflict")
 
     def _back_off(self, node: str) -> timedelta:
         """How long to wait after a lost race: exponential with full jitter, up to 5 s."""
@@ -270,11 +273,7 @@ class Executor:
         it is done, ``perform`` says what came of it."""
         assert self._w.desk is not None
         assert isinstance(d.effect, GateEffect)
-        if others := self._not_ours(s, d):
-            return others
-        if self._stored_at_last(s, d):
-            return wait(CHANGED, SOON, "conflict")
-        return self._handed_in(s, d.effect, ask)
+        return self._not_ours(s, d) or self._stored_at_last(s, d) or self._handed_in(s, d.effect, ask)
 
     def _handed_in(self, s: Situation, effect: GateEffect, ask: Ask) -> Wish:
         assert self._w.desk is not None

@@ -8,7 +8,7 @@ from typing import Any
 
 from recovery.console.api import UserApi, connect_to_change
 from recovery.console.output import ask, for_programs, say, show
-from recovery.console.recoveries import read_recoveries, retry_on_conflict
+from recovery.console.recoveries import gate_is_gone, read_recoveries, retry_on_conflict
 from recovery.errors import ApiError, NotFound, NotInstalled
 from recovery.kube.kubeconfig import Target
 from recovery.model import Approval
@@ -82,5 +82,5 @@ def _gate(api: UserApi) -> dict[str, Any]:
     try:
         return api.get_gate()
     except NotFound:
-        is_open = any(r.phase.open for r in read_recoveries(api).records)
-        raise NotFound(GATE_GONE if is_open else NO_GATE) from None
+        gone = gate_is_gone(read_recoveries(api).records)
+        raise NotFound(GATE_GONE if gone else NO_GATE) from None

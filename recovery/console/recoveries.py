@@ -10,7 +10,7 @@ from recovery.console.api import UserApi
 from recovery.decide.budget import noted_scopes
 from recovery.errors import Conflict, NotFound, NotInstalled, Undecodable
 from recovery.kube.paging import folded
-from recovery.model import Gate, Line, Record
+from recovery.model import Gate, Line, Phase, Record
 from recovery.store import gate as gates
 from recovery.store import record_codec as records
 from recovery.units import moment
@@ -66,6 +66,12 @@ def check_installed(api: UserApi) -> None:
         next(iter(api.list_records()), None)
     except NotFound:
         raise NotInstalled from None
+
+
+def gate_is_gone(records: Iterable[Record]) -> bool:
+    """Whether a gate that is not there was there: each of ``records`` that is beyond *suspect* had a line on
+    it."""
+    return any(r.phase.open and r.phase is not Phase.SUSPECT for r in records)
 
 
 def retry_on_conflict(change: Callable[[], Found]) -> Found:

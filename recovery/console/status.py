@@ -8,7 +8,7 @@ from typing import Any
 
 from recovery.console.api import connect
 from recovery.console.output import WIDE, age, ago, for_programs, phase, say, show, styled, table
-from recovery.console.recoveries import Recoveries, gate_as_json, queued, read_recoveries
+from recovery.console.recoveries import Recoveries, gate_as_json, gate_is_gone, queued, read_recoveries
 from recovery.console.report import read_report, sighting_as_json, silent, story
 from recovery.decide.budget import noted_scopes
 from recovery.decide.sightings import Sighting
@@ -184,7 +184,7 @@ def gate_lines(
     if problem:
         yield styled("Gate:    ", bold=True) + f"cannot be read, and nothing starts anywhere: {problem}"
         return
-    if gate is None and any(r.phase.open and r.phase is not Phase.SUSPECT for r in records):
+    if gate is None and gate_is_gone(records):
         yield "Gate:    gone: agents make it again from the records. A pause or approval on it is gone, too."
         return
     if gate is None:

@@ -298,6 +298,16 @@ def test_who_may_not_is_told_what_to_do(sit: Sit, command: tuple[str, ...], stat
     assert second.startswith(advice)
 
 
+def test_a_gate_that_nobody_has_needed_yet_is_not_told_as_one_that_is_gone(sit: Sit) -> None:
+    s = cast(policy_file("{do: replace}", after="5m"))
+    s.fault("node-0")
+    s.run(8)
+    assert (phase(s), s.store.request("GET", f"{GATES}/fleet").status) == (Phase.SUSPECT, 404)
+    terminal = sit(s)
+    assert "there is no RecoveryGate yet" in terminal.run("approve", DMA).err
+    assert "Gate:    gone" not in ok(terminal.run("status"))
+
+
 def test_a_gate_that_somebody_has_deleted_is_not_told_as_one_that_nobody_needs(sit: Sit) -> None:
     s = cast()
     terminal = sit(s)

@@ -15,10 +15,7 @@ from tests.stories.test_conditions import writes
 
 def test_an_agent_that_finds_its_node_on_probation_looks_on_for_the_whole_of_it_itself() -> None:
     """A peer wrote that the machine had booted, and nobody looked at the node's page since."""
-    stage = Stage(REBOOTS)
-    for name in stage.nodes(3):
-        stage.agent(name)
-    stage.run(0)
+    stage = cast(REBOOTS, 3, agents=3)
     stage.fault("node-0")
     pass_time(stage, 60, until=lambda: bool(stage.provider.calls))
     stage.kill(stage.actors["agent of node-0"])
@@ -97,10 +94,7 @@ def test_a_moment_of_not_ready_long_after_the_reboot_ends_no_machine_either() ->
 
 def test_after_a_few_seconds_of_not_ready_a_node_is_proved_by_a_whole_probation() -> None:
     """The record is written at the first of them. "Healthy for 2 min" has to be true all the same."""
-    s = Stage(REBOOTS)
-    for name in s.nodes(3):
-        s.agent(name)
-    s.run(0)
+    s = cast(REBOOTS, 3, agents=3)
     s.fault("node-0")
     pass_time(s, 60, until=lambda: bool(s.provider.calls))
     reboot(s, "node-0")

@@ -24,7 +24,6 @@ from recovery.agent.world import World
 from recovery.decide.decision import SOON, Decision, Verb
 from recovery.decide.marks import marked
 from recovery.decide.sightings import News
-from recovery.model import NodeView
 from recovery.report.metrics import Metrics
 from recovery.report.own_view import View
 from recovery.report.publish import Publisher
@@ -123,13 +122,9 @@ class Controller:
     def _said_of(self, name: str) -> bool:
         node = self._nodes.get(name)
         try:
-            return node is not None and self._calls(node)
+            return node is not None and self._says.anything(node)
         except Exception:  # whatever this Node has on it: ``step`` tells of it, and the watch goes on
             return True
-
-    def _calls(self, node: NodeView) -> bool:
-        """Whether this Node needs an agent: something is said of it, or marks of ours are on it."""
-        return marked(node) or self._says.anything(node)
 
     def forget_all(self) -> None:
         """This replica leads no more: what it knew of recoveries is another's to know."""
@@ -188,7 +183,7 @@ class Controller:
     def _hear(self, name: str, record: bool) -> None:
         node = self._nodes.get(name)
         if name not in self._agents:
-            if not record and (node is None or not self._calls(node)):
+            if not record and (node is None or not self._says.anything(node)):
                 return
             self._agents[name] = self._made(name)
         if record:
@@ -229,7 +224,7 @@ class Controller:
         node = self._nodes.get(name)
         # Of a Node that is gone its last fault is still known to its agent, and no more can be done about it.
         away = node is None and d.effect is None and not agent.busy
-        well = d.verb is Verb.LEAVE and not agent.busy and (node is None or not self._calls(node))
+        well = d.verb is Verb.LEAVE and not agent.busy and (node is None or not self._says.anything(node))
         if away or well:
             since = self._resting.setdefault(name, self._w.clock.monotonic())
             if self._w.clock.monotonic() - since >= AT_REST:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -61,6 +61,10 @@ class _Lease:
     stays: bool = False
 
 
+_Word = tuple[datetime, datetime]
+"""When a kubelet last wrote to its Node, by its clock and by ours."""
+
+
 class KubeletLeases:
     """One thread calls ``round``; any may ask what is known. ``cluster`` is at home in ``NAMESPACE``."""
 
@@ -70,8 +74,8 @@ class KubeletLeases:
         self._nodes = nodes
         self._changed = changed
         self._leases: dict[str, _Lease] = {}
-        self._ahead: Mapping[str, tuple[datetime, datetime]] = {}
-        """Heartbeats that were yet to come, by the name of the Node, and when each was first seen."""
+        self._ahead: Mapping[str, _Word] = {}
+        """Last words that were yet to come, by the name of the Node."""
         self._lock = threading.Lock()
         self._refused: list[str] = []
         self._unreadable: set[str] = set()
@@ -114,16 +118,24 @@ class KubeletLeases:
         """When its kubelet last wrote, where that is too long ago for a Node that is Ready; else None."""
         if not node.ready:
             return None
-        written, (ahead, seen) = _heartbeat(node), self._ahead.get(node.name, (None, None))
-        written = seen if seen is not None and ahead == written else written
-        return written if written is not None and self._nodes.now() - written > QUIET else None
+        now = self._nodes.now()
+        word = self._last_word(node, now)
+        return word[1] if word is not None and now - word[1] > QUIET else None
+
+    def _last_word(self, node: NodeView, now: datetime) -> _Word | None:
+        """When its kubelet last wrote to the Node. By a clock that is ahead, the last word of one that has
+        died is yet to come: it counts from when it was first seen."""
+        stated, known = node.stated, self._ahead.get(node.name)
+        written = stated.heartbeat(READY) if isinstance(stated, Conditions) else node.heard
+        if written is None:
+            return None
+        return known if known is not None and known[0] == written else (written, min(written, now))
 
     # ------------------------------------------------------------ one thread
 
     def round(self) -> float:
         """Look at the Leases of quiet Nodes. Seconds until the next round. Never raises ``ApiError``."""
-        self._ahead = dict(self._seen_ahead())
-        quiet = {node.name: node for node in self._nodes.all() if self._quiet_since(node) is not None}
+        quiet = self._quiet()
         with self._lock:
             for name in self._leases.keys() - quiet.keys():
                 del self._leases[name]
@@ -144,15 +156,19 @@ class KubeletLeases:
         self._refused = refused
         return EVERY
 
-    def _seen_ahead(self) -> Iterator[tuple[str, tuple[datetime, datetime]]]:
-        """By a clock that is ahead, the last word of a kubelet that has died is yet to come for as long."""
-        now = self._nodes.now()
+    def _quiet(self) -> dict[str, NodeView]:
+        """The Nodes that are Ready and whose kubelets last wrote too long ago. What is yet to come is
+        remembered in the same pass, as it goes over the whole fleet."""
+        now, ahead, quiet = self._nodes.now(), dict[str, _Word](), dict[str, NodeView]()
         for node in self._nodes.all():
-            written, known = _heartbeat(node), self._ahead.get(node.name)
-            if known is not None and known[0] == written:
-                yield node.name, known
-            elif written is not None and written > now:
-                yield node.name, (written, now)
+            if (word := self._last_word(node, now)) is None:
+                continue
+            if word[0] != word[1]:
+                ahead[node.name] = word
+            if node.ready and now - word[1] > QUIET:
+                quiet[node.name] = node
+        self._ahead = ahead
+        return quiet
 
     def stands_down(self) -> None:
         """Another looks now. What this one knew is out of date."""
@@ -186,11 +202,6 @@ class KubeletLeases:
             does = no_more if lease.stays else "renews its Lease again"
             log.warning("%s: its kubelet %s", node.name, does)
             self._changed(node.name)
-
-
-def _heartbeat(node: NodeView) -> datetime | None:
-    """When its kubelet last wrote to the Node, by its own clock."""
-    return node.stated.heartbeat(READY) if isinstance(node.stated, Conditions) else node.heard
 
 
 def _seen(before: _Lease | None, version: str, life: str, now: float, at: datetime) -> _Lease:

@@ -173,8 +173,10 @@ class Nodes:
         """When its boot of now began at the latest: it was seen to begin, or the Node has been Ready since. A
         kubelet that starts, as it does with each boot, is not Ready at first. None: that is not said."""
         boots, node = self._boots.get(name), self._nodes.get(name)
-        if boots is None or boots.before or boots.others or node is None or not node.ready:
-            return boots.since if boots is not None else None
+        if boots is None:
+            return None
+        if boots.before or boots.others or node is None or not node.ready:
+            return boots.since
         return min(node.ready_since, boots.since) if node.ready_since is not None else None
 
     def stands_since(self, name: str, boot_id: str) -> datetime | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -165,7 +165,7 @@ class Poller:
         r.word = RowWord(r.row, now)
         back = r.row.looks_back
         for name in r.nodes.keys() | said.keys():
-            old = _in_its_life(r.nodes.get(name), views[name], self._nodes.booted_at(name), now)
+            old = _in_its_life(r.nodes.get(name), views[name], self._nodes.booted_at, now)
             of_node = _of_its_life(_bounded(said.get(name, {}), r.row), back, old.began, now)
             known = _followed(old, of_node, now, first)
             if r.row.of_alerts:
@@ -263,12 +263,14 @@ def _bounded(said: Mapping[Key, Stated], row: MetricRow) -> Mapping[Key, Stated]
     return {s.key: s for s in worst}
 
 
-def _in_its_life(old: _Known | None, view: NodeView, booted: datetime | None, now: datetime) -> _Known:
+def _in_its_life(
+    old: _Known | None, view: NodeView, booted_at: Callable[[str], datetime | None], now: datetime
+) -> _Known:
     """What was known of a node before, as far as it counts in its life of now, which began at the latest when
-    it ``booted``. A query may have no series of a node that is well, and so none before the boot."""
+    ``booted_at`` says. A query may have no series of a node that is well, and so none before the boot."""
     life = (view.uid, view.boot_id)
     if old is None or old.life[0] != view.uid:
-        return _Known(life, max(filter(None, (view.created, booted)), default=None))
+        return _Known(life, max(filter(None, (view.created, booted_at(view.name))), default=None))
     if old.life == life:
         return old
     # A boot: what is gone since then may be gone for good.

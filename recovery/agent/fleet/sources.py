@@ -15,6 +15,7 @@ from recovery.agent.fleet.never_joined import Roll
 from recovery.agent.fleet.nodes import FRESH_FOR, Nodes
 from recovery.agent.fleet.prometheus import Poller
 from recovery.catalog import polarity
+from recovery.decide.marks import marked
 from recovery.errors import ApiError
 from recovery.kube.watch import later
 from recovery.model import NodeView, Policy, Reading
@@ -62,7 +63,8 @@ class Says:
         self._marks = [MARKS[x.name] for x in policy.sources if x.name in MARKS]
 
     def anything(self, node: NodeView) -> bool:
-        """Whether something stands on ``node`` that is not good. Asked at each event of the watch."""
+        """Whether something stands on ``node`` that is not good, or a mark of ours. Asked at each of its
+        events."""
         if self._leases is not None and (not node.ready or self._leases.stays(node)):
             return True
         if self._poller is not None and self._poller.anything(node.name):
@@ -74,6 +76,8 @@ class Says:
         if self._pods is not None and self._pods.of(node) is not None:
             return True
         if self._rows is not None and self._bad(node.conditions):
+            return True
+        if marked(node):
             return True
         return any(said.marks or said.unknown for said in (read(node) for read in self._marks))
 
