@@ -134,6 +134,11 @@ def has_our_marks(s: Situation) -> bool:
     return s.node is not None and marked(s.node)
 
 
+def marked_by(s: Situation, r: Record) -> bool:
+    """Whether ``r`` has put marks on its Node."""
+    return bool(r.marks) or (r.begun and has_our_marks(s))
+
+
 def same_node_object(s: Situation, r: Record) -> bool:
     """Whether the Node is the object that the record's marks were put on. A re-created one has none."""
     return s.node is not None and s.node.uid == r.node_uid

@@ -27,7 +27,7 @@ from recovery.decide.decision import (
     wait,
 )
 from recovery.decide.diagnosis import came_at, name, not_by_its_own_rule, tolerated
-from recovery.decide.endings import close_excluded, end, hand_over, has_our_marks, moved_to_rung, next_rung
+from recovery.decide.endings import close_excluded, end, hand_over, marked_by, moved_to_rung, next_rung
 from recovery.decide.history import HistoryEvent, note, told
 from recovery.decide.in_flight import begin_probation, observe_call, without_gate
 from recovery.decide.latch import left_where_some_ended, one_has_ended, only_tolerated
@@ -116,7 +116,7 @@ def without_slot(s: Situation, r: Record) -> Decision:
     A node that is out of service already gets its slot back whatever the budget says. One to which nothing
     was done yet waits while the budget is used up.
     """
-    out = bool(r.marks) or has_our_marks(s) or r.progress.acted
+    out = marked_by(s, r) or r.progress.acted
     if not out and (full := brakes.budget_after_all(s)):
         why = f"{name(r.faults[0])}: the slot was lost before anything was done: {full}"
         return hold(why, key="budget", held=Cause.SLOT)
@@ -130,7 +130,7 @@ def slot_put_back(s: Situation, a: Assessment, r: Record, d: Decision) -> Decisi
     itself, say. Without the slot others would start meanwhile, and no peer would look after this record.
     """
     known = s.gate is not None and not s.gate_problem
-    out = r.in_flight or (r.phase is Phase.PROVING and (bool(r.marks) or has_our_marks(s)))
+    out = r.in_flight or (r.phase is Phase.PROVING and marked_by(s, r))
     if d.effect is not None or not known or a.slot is not None or not out:
         return d
     return slot_back(r, s.now)

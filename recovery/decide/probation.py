@@ -34,7 +34,7 @@ from recovery.decide.diagnosis import (
     tolerated,
     why_reported,
 )
-from recovery.decide.endings import LONGEST_PROOF, RESET, end, hand_over, has_our_marks, moved_to_rung
+from recovery.decide.endings import LONGEST_PROOF, RESET, end, hand_over, marked_by, moved_to_rung
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.in_flight import replaced_by
 from recovery.decide.lifecycle import Event, move
@@ -505,7 +505,7 @@ def fault_returned(s: Situation, a: Assessment, r: Record, why: str, no_more: st
         return hand_over(s, r, f"{why}, and the remedy has no further step")
     # A node that is out goes on, though its slot is not seen: the gate cannot be read, or somebody edited it.
     # In the queue it would pass for one to which nothing was done.
-    out = used or bool(a.slot) or r.progress.acted or bool(r.marks) or has_our_marks(s)
+    out = used or bool(a.slot) or r.progress.acted or marked_by(s, r)
     event = Event.RETURNED if out else Event.REQUEUED
     if not r.ladder or not (out or r.rung):
         event = Event.SUSPECTED  # nothing was begun: what is there now is tolerated as its own rule says
@@ -517,6 +517,8 @@ def fault_returned(s: Situation, a: Assessment, r: Record, why: str, no_more: st
         phase_since=s.now,
         validation=None,
     )
+    if not out:
+        changed = replace(changed, progress=replace(changed.progress, step_since=None))
     report = Report(EventReason.FAULT_RETURNED, warning=True)
     if used and r.intent is not None:
         report = replace(report, outcome="failed", action=r.intent.action)

@@ -221,10 +221,10 @@ class Progress:
     ``submitted``: the attempts whose call was made, or may have been, but not those that had no effect.
     ``tries``: calls of the current step that had none. ``boots``: boot IDs of unexpected boots.
     ``called_off``: the attempt whose call was cancelled. ``step_since``: when the current step became the
-    current one. ``proving_since``: when the proof began, however often probation began again. ``retry_at``:
-    when a call that was put off may be made again. ``left``: calls that this recovery went on without, and
-    that may still be carried out. ``taken_back``: the attempts of which a read has proved that they never
-    will be. ``taking_back``: since when that is tried.
+    current one; None before the first one, and again in the queue. ``proving_since``: when the proof began,
+    however often probation began again. ``retry_at``: when a call that was put off may be made again.
+    ``left``: calls that this recovery went on without, and that may still be carried out. ``taken_back``: the
+    attempts of which a read has proved that they never will be. ``taking_back``: since when that is tried.
 
     ``held``, ``holding`` and ``accounted`` belong to ``decide.tried``: what has held the current step and for
     how long, what holds it now, and up to when time is accounted for.
@@ -341,6 +341,12 @@ class Record:
     @property
     def step(self) -> Rung | None:
         return self.ladder[self.rung] if self.rung < len(self.ladder) else None
+
+    @property
+    def begun(self) -> bool:
+        """Whether a slot was taken for it. Else marks of ours on its Node are those of a record that somebody
+        deleted."""
+        return self.progress.step_since is not None
 
     @property
     def in_flight(self) -> bool:

@@ -838,7 +838,11 @@ class World(Stage):
         """Kubelets and controllers put right what the restored objects say of them."""
         if machine.gone:
             node = self.store.request("GET", f"/api/v1/nodes/{machine.node}") if machine.node else None
-            if node is not None and node.ok and node.body["spec"]["providerID"].endswith(f"/{machine.id}"):
+            if (
+                node is not None
+                and node.ok
+                and node.body["spec"].get("providerID", "").endswith(f"/{machine.id}")
+            ):
                 self._forget_node(machine.node, self._uid(machine.node))
         elif machine.up and machine.node:
             self._registered(machine)

@@ -6,9 +6,10 @@ import pytest
 from recovery_testkit.stage import Stage, npd_page
 
 from recovery.errors import Unreadable
-from recovery.model import Phase
+from recovery.model import CORDONED_BY, Phase
 from tests.builders.faults import DMA
 from tests.builders.policies import policy_file
+from tests.stories.scenery import slots
 from tests.stories.scenes import (
     ALL_MARKS,
     BEFORE,
@@ -24,6 +25,7 @@ from tests.stories.scenes import (
     messages,
     new_process,
     no_place,
+    patch_node,
     pause,
     phase,
     ready,
@@ -307,6 +309,29 @@ def test_a_fault_that_is_still_there_after_an_unexpected_boot_goes_on_at_once() 
     s.run(10)
     assert calls(s) == [("replace", "m-0")]
     assert the_record(s).boot_id == "m-0-boot-2"
+
+
+def test_a_boot_gives_no_slot_to_a_node_that_waits_for_one_with_marks_of_an_earlier_record() -> None:
+    """Somebody deleted the record that the marks belonged to, so nothing was begun by the one that waits."""
+    drains = "{do: drain, within: 10m, then: hold}"
+    s = cast(policy_file(drains, limits="cooldown: 0s, budget: 1, brake: 100%"))
+    s.add_pod("kept", "node-0", app="other")
+    stubborn_pod(s, "node-1")
+    s.fault("node-1")
+    s.run(10)
+    marks = {"metadata": {"annotations": {CORDONED_BY: "node-recovery"}}, "spec": {"unschedulable": True}}
+    patch_node(s, "node-0", marks)
+    s.fault("node-0")
+    s.run(10)
+    assert (phase(s), slots(s)) == (Phase.WAITING, ["node-1"])
+    s.pages["node-0"].body = npd_page()
+    boot(s, "node-0")
+    s.run(10)
+    assert (phase(s), slots(s)) == (Phase.PROVING, ["node-1"])
+    s.fault("node-0")
+    s.run(20)
+    assert (phase(s), slots(s)) == (Phase.WAITING, ["node-1"])
+    assert s.store.request("GET", "/api/v1/namespaces/default/pods/kept").ok
 
 
 def test_an_unexpected_boot_in_probation_begins_probation_again() -> None:
