@@ -145,6 +145,7 @@ class World(Stage):
         self.linger: list[float] = []
         """How long the Node of each of the next machines that are gone stays."""
         self.new_are_raw: list[float] = []
+        self.made_raw: dict[str, dict[str, Any]] = {}  # of machine: the spec that its raw Node was to get
         """How long it takes until each of the next new Nodes has its providerID and is Ready."""
         self.new_are_blind: list[float] = []
         """For how long the page of each of the next new machines cannot be read."""
@@ -784,7 +785,7 @@ class World(Stage):
         made = self.registered(
             machine.node, machine.id, machine.group, boot, topology_kubernetes_io__zone=zone
         )
-        whole = dict(made["spec"])
+        self.made_raw[machine.id] = whole = dict(made["spec"])
         made["spec"] = {"taints": [{"key": UNINITIALIZED, "value": "true", "effect": "NoSchedule"}]}
         made["status"]["conditions"][0]["status"] = "False"
         self.store.load(made)
@@ -846,6 +847,8 @@ class World(Stage):
                 self._forget_node(machine.node, self._uid(machine.node))
         elif machine.up and machine.node:
             self._registered(machine)
+            if whole := self.made_raw.get(machine.id):
+                self._initialized(machine, whole)  # its Node may be raw again
             self.kubelet(machine, "True")
             self.signals.renew(machine)
 
