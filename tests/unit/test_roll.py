@@ -7,12 +7,14 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
 
+import pytest
 from recovery_testkit.stage import Stage, StoreTransport
 
 from recovery.agent.fleet.never_joined import Roll
 from recovery.agent.fleet.nodes import Nodes
 from recovery.kube.cluster import Cluster
 from recovery.model import Machine, NodeView
+from recovery.provider.protocol import Provider
 from recovery.provider.registry import Providers
 from recovery.report.metrics import Metrics
 from recovery.store.gate import Gates
@@ -27,10 +29,10 @@ class Watch:
 
     def __init__(self, stage: Stage, cluster: Cluster) -> None:
         self._stage = stage
-        self._known = list(cluster.list_nodes())
+        self.known = list(cluster.list_nodes())
 
     def all(self) -> Iterator[NodeView]:
-        return iter(self._known)
+        return iter(self.known)
 
     def went(self) -> list[Any]:
         return []
@@ -42,7 +44,8 @@ class Watch:
 class Scene:
     """A machine that was launched an hour ago, and a Node beside it."""
 
-    def __init__(self, *, whole: bool = True) -> None:
+    def __init__(self, *, whole: bool = True, provider: object = None) -> None:
+        """``provider``: in place of one that lists its groups."""
         self.stage = s = Stage()
         s.add_node("node-0", "m-0")
         s.provider.launch("workers", "m-9")
@@ -50,12 +53,13 @@ class Scene:
         cluster = Cluster(StoreTransport(s.api, "roll"), s.clock, "default")
         records = Records(cluster)
         self.summoned: list[str] = []
+        self.watch = Watch(s, cluster)
         self.roll = Roll(
             cluster,
             records,
             Gates(cluster, records.readable),
-            Providers("fake", lambda _: s.provider),
-            cast(Nodes, Watch(s, cluster)),
+            Providers("fake", lambda _: cast(Provider, provider or s.provider)),
+            cast(Nodes, self.watch),
             s.clock,
             15 * MINUTE,
             Metrics(),
@@ -116,3 +120,33 @@ def test_half_a_list_says_nothing_of_its_machines() -> None:
     provider.members = lambda _: iter([replace(whole[0], unknown="its second page was denied")])  # type: ignore[method-assign]
     scene.roll.round()
     assert scene.summoned == []
+
+
+class _WithoutGroups:
+    """A provider that knows its machines, and no groups of them: bare metal."""
+
+    name = "metal"
+
+    def identify(self, node: NodeView) -> Machine:
+        return Machine("metal", node.name, node.provider_id)
+
+
+def test_a_provider_without_groups_is_said_once_and_again_once_it_has_been_away(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene(provider=_WithoutGroups())
+
+    def said() -> list[str]:
+        for _ in range(3):
+            scene.roll.round()
+        found = [r.getMessage() for r in caplog.records]
+        caplog.clear()
+        return found
+
+    sentence = "provider metal has no groups that could be listed"
+    assert said() == [sentence]
+    assert said() == []
+    known, scene.watch.known = scene.watch.known, []
+    assert said() == []
+    scene.watch.known = known
+    assert said() == [sentence]
