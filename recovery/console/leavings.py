@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 
 from recovery.console.api import UserApi
 from recovery.console.recoveries import Recoveries, read_recoveries
@@ -144,19 +143,15 @@ def _cannot_end(found: Found) -> str:
 
 
 def under_way(r: Record) -> str:
-    """What a recovery whose step was asked for has to be waited for, and what to do where nobody ends it."""
+    """What a recovery whose step was asked for has to be waited for, and what to do where nobody ends it. No
+    hour is named: uninstalling pauses, and while a pause is in force the deadline of a step stands still."""
     assert r.intent is not None
-    by = f", about {_until(r):%Y-%m-%d %H:%M:%SZ} at the latest" if _until(r) else ""
     return (
         f"{r.intent.action} of {r.intent.machine} has been asked for and cannot be called back. Wait until "
-        f"it is proved or handed over{by}: node-recovery explain {r.node}. If no agent runs any more, look "
-        f"at the machine; once it is well or gone: kubectl delete noderecovery {r.node}"
+        f"it is proved: node-recovery explain {r.node}. No deadline passes during the pause: if it comes to "
+        f"nothing, or no agent runs any more, look at the machine; once it is well or gone: "
+        f"kubectl delete noderecovery {r.node}"
     )
-
-
-def _until(r: Record) -> datetime | None:
-    began = r.rung_since or (r.intent.at if r.intent else None)
-    return began + r.step.within if began and r.step else None
 
 
 def _unreadable(node: str, why: str) -> str:

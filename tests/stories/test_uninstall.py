@@ -135,10 +135,34 @@ def test_a_step_that_was_asked_for_is_left_with_its_marks_and_what_to_wait_for(a
     assert (
         f"left  node-0: {action} of m-0 has been asked for and cannot be called back. Wait until" in said.out
     )
-    assert "at the latest: node-recovery explain node-0." in said.out
     assert said.out.endswith("1 node is left: do not delete the manifests yet, and run this again.\n")
     assert (phase(s), marked(s)) == (Phase.RECOVERING, ALL_MARKS)
     assert s.gate().pause is not None, "nothing more is begun meanwhile"
+
+
+def test_a_step_that_comes_to_nothing_is_waited_for_until_no_hour_and_ends_with_its_record(sit: Sit) -> None:
+    """The deadline of a step stands still during a pause, that of the command itself, too."""
+    s = cast(policy_file("{do: replace, within: 10m}"))
+    s.fault("node-0")
+    s.run(5)
+    terminal = sit(s)
+    dry, first = terminal.run("uninstall", "--dry-run"), terminal.run("uninstall", "--yes")
+    s.run(1800)
+    later = terminal.run("uninstall", "--yes")
+    left = (
+        "left  node-0: replace of m-0 has been asked for and cannot be called back. Wait until it is proved: "
+        "node-recovery explain node-0. No deadline passes during the pause: if it comes to nothing, or no "
+        "agent runs any more, look at the machine; once it is well or gone: kubectl delete noderecovery "
+        "node-0\n"
+    )
+    assert all(left in said.out for said in (dry, first, later))
+    assert (phase(s), marked(s)) == (Phase.RECOVERING, ALL_MARKS)
+    delete(s, f"{RECORDS}/node-0")
+    gone(terminal.run("uninstall", "--yes"))
+    s.run(600)
+    gone(terminal.run("uninstall", "--yes"))
+    s.run(600)
+    assert (marks_of_ours(s), calls(s)) == ([], [("replace", "m-0")])
 
 
 def test_after_its_reboot_the_node_that_was_left_is_cleared(sit: Sit) -> None:
