@@ -20,7 +20,7 @@ from recovery.agent.desk import Wish
 from recovery.agent.execute import Executor
 from recovery.agent.memory import Memory
 from recovery.agent.observe import Observer
-from recovery.agent.pace import pause_among
+from recovery.agent.pace import OWN_NODE, pause_among
 from recovery.agent.reporter import UNSAID, Reporter
 from recovery.agent.restated import Restated
 from recovery.agent.world import World
@@ -54,6 +54,9 @@ BUGS_TO_DIE = 10
 """How many cycles in a row have to fail on a bug until the liveness probe fails."""
 IN_A_RECOVERY = 5.0
 """Seconds: how old a reading may be that costs a request, while the node has an open record."""
+PUT_BACK = timedelta(hours=1)
+"""For how long after a recovery the agent reads its Node for marks of ours that somebody puts back, as a
+controller does that writes all taints as it had read them."""
 REMOVAL_AGAIN = timedelta(hours=1)
 NEXT = 10
 """How many at the head of the queue look at the holders of slots every two seconds. Others look less
@@ -88,7 +91,7 @@ class Agent:
         *,
         heartbeat: Heartbeat | None = None,
         saw: Callable[[NodeView], None] = lambda _: None,
-        own: Callable[[], NodeView | None] = lambda: None,
+        own: Callable[[float | None], NodeView | None] = lambda _: None,
         tell: Callable[[News], None] = lambda _: None,
     ) -> None:
         self.node = node
@@ -121,6 +124,7 @@ class Agent:
         """Seconds from one look to the next at most: less than until the Lease of an open record is over."""
         self._seen_at = 0.0
         self._removal_due: float | None = None
+        self._watched_until = 0.0
         self._last = leave("nothing has been read yet")
         self._situation: Situation | None = None
         self._handed_in: tuple[Situation, Assessment, Decision, Wish] | None = None
@@ -319,8 +323,9 @@ class Agent:
         )
 
     def _is_marked(self) -> bool:
-        """Whether marks of ours are on the Node, as it was last read for the sources."""
-        node = self._own()
+        """Whether marks of ours are on the Node, as it was last read: for sources, or after a recovery."""
+        watched = self._backoff.until <= self._w.clock.monotonic() < self._watched_until
+        node = self._own(OWN_NODE if watched else None)
         return node is not None and marked(node)
 
     def _lives_ended(self, readings: tuple[Reading, ...]) -> frozenset[tuple[str, str]]:
@@ -393,6 +398,9 @@ class Agent:
         self._looked = True
         self._cleared = {r.source: r.cleared for r in s.readings}
         self._removal_due = self._removal(s) if s.record is not None and not keep else None
+        if s.record is not None and not keep and s.on:
+            left = s.record.phase_since + PUT_BACK - s.now
+            self._watched_until = self._w.clock.monotonic() + left.total_seconds()
         return s
 
     def _removal(self, s: Situation) -> float:

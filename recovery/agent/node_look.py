@@ -53,8 +53,11 @@ class NodeLook:
             return self._seen
         return replace(self._seen, why=f"the Node was last read at {self._seen.at:%H:%M:%SZ}")
 
-    def last(self) -> NodeView | None:
-        """The Node as it was last read; None where it was not yet."""
+    def last(self, within: float | None = None) -> NodeView | None:
+        """The Node as it was last read, None where it was not yet. ``within``: by a look no older than so
+        many seconds."""
+        if within is not None:
+            self(within)
         return self._seen.node if self._seen is not None else None
 
     def saw(self, node: NodeView) -> None:

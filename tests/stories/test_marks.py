@@ -341,16 +341,43 @@ def _put_back(s: Stage) -> None:
     patch_node(s, "node-0", {"spec": {"taints": [*(taints(s) or ()), TAINT]}})
 
 
-def test_our_taint_that_somebody_puts_back_after_the_recovery_comes_off_again() -> None:
-    s = cast(REBOOTS)
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("sources", ["", "sources: [npd]\n"])
+def test_our_taint_that_somebody_puts_back_after_the_recovery_comes_off_again(
+    sources: str, restarted: bool
+) -> None:
+    s = cast(REBOOTS + sources.encode())
     s.fault("node-0")
     s.run(5)
     rebooted_and_proved(s)
     s.run(60)
     assert marked(s) == NO_MARKS
+    if restarted:
+        new_process(s, "node-0")
+        s.run(60)
     _put_back(s)
     s.run(120)
     assert marked(s) == NO_MARKS
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_by_its_page_alone_an_agent_reads_its_node_for_that_no_longer_than_an_hour(on: bool) -> None:
+    s = cast(REBOOTS + b"sources: [npd]\n")
+    s.fault("node-0")
+    s.run(5)
+    rebooted_and_proved(s)
+    s.run(60)
+    if not on:
+        new_process(s, "node-0", on=False)
+
+    def reads(seconds: float) -> int:
+        before = s.store.requests["get", "nodes"]
+        s.run(seconds)
+        return s.store.requests["get", "nodes"] - before
+
+    assert reads(600) <= (21 if on else 3)
+    s.run(3600)
+    assert reads(600) == 0
 
 
 def test_so_it_does_in_fleet_mode_though_the_controller_looks_after_the_node_no_more() -> None:

@@ -199,7 +199,7 @@ class Controller:
             self._metrics,
             self._says.sources(name, self._w.cluster.time.now),
             name,
-            own=lambda: self._nodes.get(name),
+            own=lambda _: self._nodes.get(name),
             tell=self._tell,
         )
 
