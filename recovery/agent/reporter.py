@@ -19,7 +19,7 @@ from recovery.report.publish import Publisher
 
 log = logging.getLogger(__name__)
 
-REPEATED = frozenset({"undecodable", "handedOver", "abandoned", "vanished", "lost", "deleted"})
+REPEATED = frozenset({"undecodable", "handedOver", "abandoned", "vanished", "lost", "deleted", "marked"})
 """Keys of decisions whose Event is sent again every minute, until somebody acts on it."""
 UNSAID = "handed-in"
 """The key of the shortest wait. Only its outcome is logged, since threads wait for each other's log lines."""

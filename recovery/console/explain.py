@@ -27,6 +27,7 @@ from recovery.console.status import (
     unanswered,
 )
 from recovery.decide.decision import Verb
+from recovery.decide.marks import marked, of_no_record
 from recovery.kube.kubeconfig import Target
 from recovery.model import EXCLUDE, NodeView, Phase, Record, Taint
 from recovery.units import parse_moment, span
@@ -87,6 +88,8 @@ def sentence(f: Facts) -> str:
         return f"{would}; recovery {was}, says the report; {unsaid}"
     if f.node is None:
         return closed or f"the Node is not there; {unsaid}"
+    if f.record is None and marked(f.node):
+        return f"{of_no_record(f.name)}; {unsaid}"
     last = f"; last {closed}" if closed else ""
     if problem := _condition(f.node):
         return f"{problem}, and nothing is recorded of it{last}; {unsaid}"

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from recovery.console.api import UserApi, connect_to_change
 from recovery.console.output import ask, for_programs, say, show
-from recovery.console.recoveries import read_gate, retry_on_conflict
+from recovery.console.recoveries import check_installed, read_gate, retry_on_conflict
 from recovery.console.stored import check_unmarked
 from recovery.console.wanted_back import ask_an_agent, check_as_seen, describe_standing, stands
 from recovery.decide import budget
 from recovery.decide.budget import places
 from recovery.decide.endings import close
 from recovery.decide.lifecycle import TABLE, Event
-from recovery.decide.marks import marked, unmark_patch
+from recovery.decide.marks import marked, of_no_record, unmark_patch
 from recovery.errors import ApiError, CannotRelease, NotFound, NotInstalled, Undecodable
 from recovery.kube.kubeconfig import Target
 from recovery.model import CORDONED_BY, OWNER_OF_MARKS, Gate, Marks, NodeView, Phase, Record
@@ -50,6 +50,10 @@ class Found:
 def release(node: str, reason: str, assume_yes: bool, target: Target, output: str) -> None:
     """Close the record of ``node`` as released, take our marks off, free its place. Asks first."""
     api = connect_to_change(target)
+    if marked_without_a_record(api, node):
+        ended, why = _release_marks(api, node, reason, assume_yes)
+        _say(api, node, ended, why, output)
+        return
     found = read(api, node)
     check(found)
     check_not_out(found)
@@ -59,7 +63,10 @@ def release(node: str, reason: str, assume_yes: bool, target: Target, output: st
     why = f"released by {owner}" + (f": {reason}" if reason else "")
     if not found.closed and stands(found.record, found.node):
         ask_an_agent(api, found.record, owner, reason)
-    ended = end(api, found, why, as_seen=True)
+    _say(api, node, end(api, found, why, as_seen=True), why, output)
+
+
+def _say(api: UserApi, node: str, ended: Ended, why: str, output: str) -> None:
     sentence = f"{_outcome(node, ended)}: {why}."
     if for_programs(output):
         body = {"node": node, "released": True, "marksTakenOff": ended.marks, "sentence": sentence}
@@ -74,6 +81,61 @@ class Ended:
 
     marks: bool
     node: NodeView | None
+
+
+def marked_without_a_record(api: UserApi, node: str) -> bool:
+    """Whether the Node has marks of ours, and no record says why. Raises ``CannotRelease`` where its record
+    was deleted while its machine may be out: what was asked for may still come."""
+    view = _node(api, node)
+    if view is None or not marked(view) or _is_recorded(api, node):
+        return False
+    check_installed(api)
+    gate, problem = read_gate(api)
+    if problem:
+        raise CannotRelease(f"nothing was changed: the gate cannot be read: {problem}")
+    if gate is not None and any(name == node for name, _ in places(gate)):
+        raise CannotRelease(
+            f"nothing was changed: the record of {node} was deleted while it was open. An agent with "
+            "ENABLE_RECOVERY=true writes it down as lost, in a minute or two: release it then"
+        )
+    return True
+
+
+def _release_marks(api: UserApi, node: str, reason: str, assume_yes: bool) -> tuple[Ended, str]:
+    """Take our marks off a Node without a record. There is none to remember the fault that they were for."""
+    if not assume_yes:
+        ask(f"{api.elsewhere}{of_no_record(node)}. Release it?")
+    why = f"released by {api.caller()}" + (f": {reason}" if reason else "")
+
+    def take_off() -> NodeView | None:
+        if not marked_without_a_record(api, node):
+            raise CannotRelease(f"nothing was changed: {node} has a record by now, or its marks are off")
+        return unmark(api, node)
+
+    view = retry_on_conflict(take_off)
+    _post_event(api, node, view.uid if view is not None else "", why)
+    return Ended(True, view), why
+
+
+def _is_recorded(api: UserApi, node: str) -> bool:
+    try:
+        api.get_record(node)
+    except NotFound:
+        return False
+    return True
+
+
+def unmark(api: UserApi, name: str) -> NodeView | None:
+    """Take our marks off the Node. Returns it as it is now, None where it is gone."""
+    try:
+        node = api.get_node(name)
+        patch = unmark_patch(node)
+        if patch is not None:
+            node = api.patch_node(name, patch)
+            check_unmarked(node)
+    except NotFound:
+        return None
+    return node
 
 
 def end(api: UserApi, found: Found, why: str, *, as_seen: bool = False) -> Ended:
@@ -92,7 +154,8 @@ def end(api: UserApi, found: Found, why: str, *, as_seen: bool = False) -> Ended
     except ApiError as error:
         raise _half_done(node, error) from None
     if not answered:  # else the agent has told it
-        _post_event(api, found, why)
+        uid = found.node.uid if found.node else found.record.node_uid
+        _post_event(api, found.record.node, uid, why)
     return Ended(ended.marks or had_marks, ended.node)  # the agent may have been quicker
 
 
@@ -245,11 +308,10 @@ def _node(api: UserApi, node: str) -> NodeView | None:
         return None
 
 
-def _post_event(api: UserApi, found: Found, why: str) -> None:
+def _post_event(api: UserApi, node: str, uid: str, why: str) -> None:
     """Post an Event on the Node. The release stands also where the caller may not write Events."""
-    uid = found.node.uid if found.node else found.record.node_uid
-    notice = Notice(found.record.node, uid, "Released", why, False, api.time.now())
+    notice = Notice(node, uid, "Released", why, False, api.time.now())
     try:
-        api.create_event(event_body(event_name(found.record.node, uuid.uuid4().hex[:16]), notice))
+        api.create_event(event_body(event_name(node, uuid.uuid4().hex[:16]), notice))
     except ApiError as error:
         say(f"(no Event was written: {error})", err=True)

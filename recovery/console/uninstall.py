@@ -16,13 +16,10 @@ from recovery.console.leavings import Item, Seen, look, of_pods
 from recovery.console.output import ask, for_programs, say, show
 from recovery.console.pause import pause_all
 from recovery.console.recoveries import retry_on_conflict
-from recovery.console.release import end
-from recovery.console.stored import check_unmarked
+from recovery.console.release import end, unmark
 from recovery.console.wanted_back import ask_agents, stands
-from recovery.decide.marks import unmark_patch
-from recovery.errors import ApiError, CannotRelease, Dropped, NodeRecoveryError, NotFound
+from recovery.errors import ApiError, CannotRelease, Dropped, NodeRecoveryError
 from recovery.kube.kubeconfig import Target
-from recovery.model import NodeView
 from recovery.units import span
 
 PAUSE = timedelta(hours=24)
@@ -114,24 +111,11 @@ def _clear(api: UserApi, item: Item, owner: str, result: Result) -> None:
         if item.found is not None:
             end(api, item.found, f"ended by {owner}: {REASON}")
             result.notes += of_pods(api, item)
-        node = retry_on_conflict(lambda: _unmark(api, item.node))
+        node = retry_on_conflict(lambda: unmark(api, item.node))
     except (CannotRelease, ApiError, Dropped) as error:
         result.left[item.node] = str(error)
         return
     result.done.setdefault(item.node, item.done(node))
-
-
-def _unmark(api: UserApi, name: str) -> NodeView | None:
-    """Take our marks off the Node. Returns it as it is now, None where it is gone."""
-    try:
-        node = api.get_node(name)
-        patch = unmark_patch(node)
-        if patch is not None:
-            node = api.patch_node(name, patch)
-            check_unmarked(node)
-    except NotFound:
-        return None
-    return node
 
 
 def _kept(seen: Seen) -> dict[str, str]:

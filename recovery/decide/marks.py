@@ -34,6 +34,14 @@ def marked(node: NodeView) -> bool:
     return node.has_taint(TAINT) or _noted(node) or out_of_service(node) or TAINTED in node.annotations
 
 
+def of_no_record(node: str) -> str:
+    """The sentence of a Node that has marks of ours, and of which there is no record."""
+    return (
+        f"{node} has marks of ours, and no record says why. They keep pods off until a person has looked at "
+        f"the node: node-recovery release {node} takes them off"
+    )
+
+
 def _noted(node: NodeView) -> bool:
     return node.annotations.get(CORDONED_BY) == OWNER_OF_MARKS
 

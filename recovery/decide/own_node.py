@@ -19,6 +19,7 @@ from recovery.decide.decision import (
     EventReason,
     Join,
     Report,
+    Verb,
     WriteRecord,
     act,
     first_answer,
@@ -32,6 +33,7 @@ from recovery.decide.endings import (
     disown,
     end,
     hand_over,
+    has_our_marks,
     marked_anew,
     up_again,
 )
@@ -50,7 +52,7 @@ from recovery.decide.idle import (
 from recovery.decide.ladder import drain_again, recovering, slot_put_back
 from recovery.decide.latch import held, noted
 from recovery.decide.lifecycle import Event, move
-from recovery.decide.marks import anothers
+from recovery.decide.marks import anothers, of_no_record
 from recovery.decide.observe_only import observe_only
 from recovery.decide.orphan import lost
 from recovery.decide.probation import fault_returned, prove
@@ -78,7 +80,7 @@ def decide(s: Situation, a: Assessment | None = None) -> Decision:
         why = "somebody deleted this node's record: nothing more is done until node-recovery is restarted"
         return hold(why, REPEAT, "vanished")
     if s.record is None:
-        return lost(s) if records_on_gate(s) else _begun(s, a)
+        return lost(s) if records_on_gate(s) else _without_a_record(s, a)
     return go_on(s, a, s.record) if s.record.phase.open else closed(s, a, s.record)
 
 
@@ -92,6 +94,15 @@ def closed(s: Situation, a: Assessment, r: Record) -> Decision:
     if r.phase is Phase.HANDED_OVER:
         return in_a_persons_hands(s, a, r)
     return out_of_date(s, a, r) or _begun(s, a)
+
+
+def _without_a_record(s: Situation, a: Assessment) -> Decision:
+    """Open one at the first sign of a fault. Marks of ours stay meanwhile: they may be for a fault that
+    nothing shows any more, and who knows of it may not know that its record was deleted."""
+    begun = _begun(s, a)
+    if begun.verb is not Verb.LEAVE or not has_our_marks(s):
+        return begun
+    return hold(of_no_record(s.node_name), REPEAT, "marked")
 
 
 def _begun(s: Situation, a: Assessment) -> Decision:
