@@ -498,7 +498,8 @@ def test_on_an_older_kubernetes_it_says_what_is_lost_without_the_policies(tools:
 @pytest.mark.parametrize("section", ["mode", "fleet", "rbac", "crds", "monitoring"])
 def test_reused_values_of_an_earlier_release_of_the_chart_are_refused(tools: Tools, section: str) -> None:
     """``--reuse-values`` takes them as they were, without what this release has added."""
-    with pytest.raises(AssertionError, match=f"{section}: missing, .* Use --reset-then-reuse-values"):
+    said = f"{section}: missing or null. .*null, leave it out. .* Use --reset-then-reuse-values"
+    with pytest.raises(AssertionError, match=said):
         tools.template(f"{section}: null")
 
 

@@ -22,11 +22,11 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $image.repository }}{{ with $tag }}:{{ . }}{{ end }}{{ with $image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
-{{/* Values of an earlier release of the chart, reused, lack what this one has added. */}}
+{{/* Values of an earlier release of the chart, reused, lack what this one has added. Helm takes away what is null: the two cannot be told apart. */}}
 {{- define "node-recovery.checkReused" -}}
 {{- range tuple "mode" "fleet" "rbac" "crds" "monitoring" }}
 {{- if not (get $.Values .) }}
-{{- fail (printf "%s: missing, because the reused values come from an earlier version of the chart. Use --reset-then-reuse-values instead of --reuse-values" .) }}
+{{- fail (printf "%s: missing or null. If your values say null, leave it out. If they are reused from an earlier version of the chart, they lack it. Use --reset-then-reuse-values instead of --reuse-values" .) }}
 {{- end }}
 {{- end }}
 {{- range tuple "settings" "serviceAccount" "options" "npd" "sidecar" "concluder" "networkPolicy" }}
