@@ -240,23 +240,28 @@ def _there_since(
     d: Diagnosis, s: Situation, first: Mapping[str, datetime], edge: Edge | None
 ) -> datetime | None:
     """Since when ``d`` is tolerated; what is counted from when it had happened as often as its rule says. A
-    clock that was set forward since makes that no longer ago. None where one was set back since."""
+    clock that was set forward since makes that no longer ago."""
     since = first.get(d.fault.type) if d.fault.kind is not Kind.EDGE else _met_since(d, s, edge)
     return since + s.set_forward(since) if since is not None else None
 
 
-def _met_since(d: Diagnosis, s: Situation, edge: Edge | None) -> datetime | None:
+def _met_since(d: Diagnosis, s: Situation, edge: Edge | None) -> datetime:
+    """By a clock that was set back since, that may be to come. The API server's time as we take it to be is
+    put right by a moment again and again. Then it is since now, or since it was put on the record."""
     r, since = s.record, came_at(d.fault)
+    on_record = r is not None and r.phase.open and any(f.key == d.fault.key for f in r.faults)
     times = d.rule.match.times if d.rule is not None else None
     met = _met_at(edge.counted(d.treat).times, times) if edge is not None and times is not None else None
     if met is not None:
-        if r is None or not r.phase.open or all(f.key != d.fault.key for f in r.faults):
+        if r is None or not on_record:
             since = met
         elif d.rule_name != r.rule:
             since = max(since, met)  # another rule may have been met since it was put on the record
         else:
             since = min(since, met)  # it may have been put there long after its own rule was met
-    return since if since <= s.now else None
+    if since <= s.now:
+        return since
+    return max(d.fault.since, r.phase_since) if r is not None and on_record else s.now
 
 
 def _met_at(counted: Sequence[datetime], times: Rate) -> datetime | None:

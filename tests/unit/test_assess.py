@@ -37,6 +37,23 @@ def rule(name: str, match: str, remedy: str = "", more: str = "") -> str:
 
 REBOOT, CORDON, TELL = "{do: reboot}", "{do: cordon}", "{do: notify}"
 
+COUNTED = rule("often", "reason: OOMKilling, times: {count: 3, within: 10m}", REBOOT, "\n    after: 1m")
+
+
+@pytest.mark.parametrize("ahead", [0.4 * SECOND, HOUR])
+@pytest.mark.parametrize("on_record", [False, True])
+def test_what_was_counted_by_a_clock_that_was_ahead_is_tolerated_no_shorter(
+    ahead: timedelta, on_record: bool
+) -> None:
+    """What is taken for the API server's time is put right by a moment again and again."""
+    counted = edge("OOMKilling", 8 * MINUTE, 4 * MINUTE, -ahead)
+    (d,) = seen(COUNTED, counted)
+    if on_record:
+        opened = record(Phase.SUSPECT, faults=(d.fault,), phase_since=NOW - 10 * SECOND, rule="often")
+        (d,) = seen(COUNTED, counted, record=opened)
+    assert d.due == NOW + MINUTE - (10 * SECOND if on_record else 0 * SECOND)
+
+
 # ---------------------------------------------------------------- which rule, which remedy
 
 
