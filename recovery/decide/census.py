@@ -2,8 +2,8 @@
 
 A node is sick if it has an open or handed-over record, is not Ready, or has a catalogued condition that is
 bad. A node with such a condition Unknown counts as well, and so does one of which its own sources have said
-nothing for ten minutes. A node with a record that counts is counted even when its Node object is gone; one
-whose record cannot be decoded is not: a name that nobody has is no sick node.
+nothing for ten minutes. A node with a record that counts is counted even when its Node object is gone, or has
+lost its labels; one whose record cannot be decoded is not: a name that nobody has is no sick node.
 
 Where the policy says which nodes are the population, only those are counted so. All others are outside of it,
 and counted for themselves.
@@ -21,6 +21,7 @@ from recovery.catalog import bad_status
 from recovery.decide.diagnosis import SIGNAL_UNKNOWN
 from recovery.decide.selector import identity, selects
 from recovery.model import Census, Fault, NodeView, Record
+from recovery.quick import replace
 
 OwnFault = Callable[[str, str], bool]
 """Whether a (type, reason) is catalogued as the node's own. A hang that another worker causes is not."""
@@ -146,8 +147,9 @@ def count(
     known: dict[int, tuple[object, bool]] = {}
     for node in nodes:
         ghosts.pop(node.name, None)
-        by_record = node.name in in_records or node.name in unknown
-        sums.add(node, by_record or _ill(node, own_fault, known))
+        r = in_records.get(node.name)
+        sick = r is not None or node.name in unknown or _ill(node, own_fault, known)
+        sums.add(_as_told(node, r) if r is not None else node, sick)
     return sums.census(ghosts.values(), now)
 
 
@@ -194,11 +196,19 @@ class Kept:
             node = find(name)
             if node is None:
                 continue
-            in_records.pop(name, None)
-            if not _ill(node, self._own_fault, known):
-                sums.add(node, False, -1)
-                sums.add(node, True)
+            r, was = in_records.pop(name, None), _ill(node, self._own_fault, known)
+            as_told = _as_told(node, r) if r is not None else node
+            if as_told is not node or not was:
+                sums.add(node, was, -1)
+                sums.add(as_told, True)
         return sums.census(in_records.values(), now)
+
+
+def _as_told(node: NodeView, r: Record) -> NodeView:
+    """``node`` with the labels that it has lost since they were put on its record: it counts where it did."""
+    told = dict(scope.split("=", 1) for scope in r.scopes if "=" in scope)
+    lost = {key: value for key, value in told.items() if key not in node.labels}
+    return replace(node, labels={**node.labels, **lost}) if lost else node
 
 
 def _is_inside(r: Record, wanted: Mapping[str, str]) -> bool | None:

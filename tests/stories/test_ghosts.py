@@ -10,7 +10,7 @@ from recovery.errors import Refused, Retry
 from recovery.model import Gone, Machine, Phase
 from tests.builders.policies import policy_file
 from tests.stories.scenery import pass_time
-from tests.stories.scenes import boot, calls, cast, messages, phase, ready, the_record
+from tests.stories.scenes import boot, calls, cast, messages, patch_node, phase, ready, the_record
 
 REPLACES = policy_file(
     "{do: replace, within: 30m}", limits="cooldown: 0s, budget: 1, budgetPer: {}, brakePer: {}"
@@ -164,8 +164,8 @@ def test_a_rebooted_machine_that_somebody_ended_in_its_probation_calls_no_person
 TYPE = "node.kubernetes.io/instance-type"
 
 
-@pytest.mark.parametrize("gone", [False, True])
-def test_nodes_that_are_gone_hold_the_brake_of_their_label(gone: bool) -> None:
+@pytest.mark.parametrize("nodes", ["there", "gone", "without their label"])
+def test_nodes_that_are_gone_hold_the_brake_of_their_label(nodes: str) -> None:
     s = Stage(
         policy_file(
             "{do: replace, within: 30m}",
@@ -184,7 +184,10 @@ def test_nodes_that_are_gone_hold_the_brake_of_their_label(gone: bool) -> None:
         s.run(6, step=1)
     s.provider.preflight_error = None
     assert [phase(s, f"node-{i}") for i in range(3)] == [Phase.HANDED_OVER] * 3
-    if gone:  # the Nodes are gone, the machines are not
+    if nodes == "without their label":  # somebody takes it off, or they are registered anew
+        for i in range(3):
+            patch_node(s, f"node-{i}", {"metadata": {"labels": {TYPE: None}}})
+    if nodes == "gone":  # the machines are not
         for i in range(3):
             s.kill(s.actors[f"agent of node-{i}"])
             s.delete_node(f"node-{i}")

@@ -202,6 +202,20 @@ def test_a_node_that_is_gone_is_where_its_record_says(
     assert (found.sick, found.population, found.outside) == (sick, population, outside)
 
 
+@pytest.mark.parametrize(
+    ("pool", "sick", "outside"), [("", ("g-1",), (0, 0)), ("gpu-b", ("g-1",), (0, 0)), ("cpu", (), (1, 1))]
+)
+def test_of_a_node_that_has_lost_a_label_its_record_tells_it(
+    pool: str, sick: tuple[str, ...], outside: tuple[int, int]
+) -> None:
+    """Where the Node has the label, that counts."""
+    out = replace(record(Phase.RECOVERING), node="g-1", scopes=("fleet", "pool=gpu-a", f"{ZONE}=b"))
+    lost = replace(in_pool("g-1"), labels={"pool": pool} if pool else {})
+    found = of_gpus([in_pool("g-0", "gpu-a"), lost], out)
+    assert (found.sick, found.outside) == (sick, outside)
+    assert found.by_label.get(f"{ZONE}=b") == (None if pool == "cpu" else (1, 1))
+
+
 def test_the_same_selector_is_known_again_however_it_is_written() -> None:
     assert identity({"a": "1", "b": "2"}) == identity({"b": "2", "a": "1"})
     assert len({identity(x) for x in ({}, {"a": "1"}, {"a": "1,b=2"}, {"a": "1", "b": "2"})}) == 4
