@@ -86,7 +86,8 @@ pause to have ended."""
 FAULT_BEGAN = "fault began"
 """Subject: the machine. ``type`` (empty for an edge), ``reason``; ``cure``: what mends it, a list of
 ``reboot``, ``reimage``, ``redeploy``, ``replace``, ``itself``; empty: nothing but another machine. ``treat``:
-whether the policy of now does more than notify about it. ``shown`` false: no source says so as yet."""
+whether the policy of now does more than notify about it. ``shown`` false: no source says so as yet. ``first``: the
+moment of the first time that is counted, of what happens too often."""
 FAULT_SHOWN = "fault shown"
 """Subject: the machine. ``type``, ``reason``, ``node``: from now on a source of the node's agent states
 it. ``by``: the sources that do, ``npd`` alone where it is not said; said again when others do. A condition or a mark

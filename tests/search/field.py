@@ -142,7 +142,9 @@ def _happens(w: World, m: Machine) -> None:
     m.happened = [at for at in m.happened if w.now - at < 300.0 and at > m.booted] + [w.now]
     if len(m.happened) >= 3 and OFTEN not in m.sick:
         m.sick[OFTEN] = Sickness(OFTEN, ("reboot",), w.now)
-        w.note(facts.FAULT_BEGAN, m.id, type="", reason=OFTEN, cure=["reboot"], shown=False)
+        w.note(
+            facts.FAULT_BEGAN, m.id, type="", reason=OFTEN, cure=["reboot"], shown=False, first=m.happened[-3]
+        )
         w.heal(m, OFTEN, "itself")  # it was so, and nothing takes that back in this boot
     w.refresh(m)
 

@@ -516,6 +516,50 @@ def test_it_is_lost_where_it_began_again_after_the_release() -> None:
     assert ("ends", "fault lost") in h.after(100).breaks("node-0").after(900).ends().kinds()
 
 
+OFTEN = {"type": "", "reason": "OOMKilling"}
+
+
+def happened_often(*, counts: bool = True, disturbed: str = "") -> History:
+    """Three times in two minutes; nothing shows that any more."""
+    match = {"reason": "OOMKilling"} | ({"times": {"count": 3, "within": "5m"}} if counts else {})
+    rule = {"name": "often", "match": match, "remedy": [{"do": "reboot"}]}
+    h = History().happens(facts.POLICY, "", limits={"cooldown": "0s"}, rules=[rule]).after(100)
+    first = h.at
+    if disturbed:
+        h.after(60).happens(disturbed, "node-0").after(60)
+    else:
+        h.after(120)
+    h.happens(facts.FAULT_BEGAN, "m-0", **OFTEN, cure=["reboot"], shown=False, first=first)
+    return h.happens(facts.FAULT_ENDED, "m-0", **OFTEN, by="itself", cleared=False).after(5)
+
+
+@pytest.mark.parametrize(
+    ("counts", "disturbed", "lost"),
+    [(True, "", True), (False, "", False), (True, facts.DETECTOR_RESTARTED, False)],
+)
+def test_what_a_rule_counts_is_lost_where_it_came_on_no_record_though_its_agent_saw_it(
+    counts: bool, disturbed: str, lost: bool
+) -> None:
+    h = happened_often(counts=counts, disturbed=disturbed).after(900).ends()
+    assert (("ends", "fault lost") in h.kinds()) is lost
+
+
+@pytest.mark.parametrize("disturbed", ["", facts.DETECTOR_RESTARTED])
+@pytest.mark.parametrize(("phase", "lost"), [("withdrawn", True), ("recovered", True), ("handedOver", False)])
+def test_what_a_rule_counts_ends_with_no_record_but_in_a_persons_hands(
+    phase: str, lost: bool, disturbed: str
+) -> None:
+    h = happened_often(disturbed=disturbed).record("node-0", "suspect", faults=[OFTEN]).after(60)
+    h.record("node-0", phase, faults=[OFTEN]).after(900).says("node-0").ends()
+    assert (("ends", "fault lost") in h.kinds()) is lost
+
+
+def test_what_a_rule_counts_ends_with_a_boot() -> None:
+    h = happened_often().record("node-0", "suspect", faults=[OFTEN]).after(60).boots("node-0").after(60)
+    h.record("node-0", "withdrawn", faults=[OFTEN]).after(900).ends()
+    assert ("ends", "fault lost") not in h.kinds()
+
+
 def good_for(seconds: float, by: str, agent: float = 0.0) -> History:
     """A plugin's fault was taken back, the node released, and the fault stated again. ``agent``: so long
     before that the node's agent was started anew."""

@@ -6,6 +6,7 @@ import json
 
 from tests.search import facts
 from tests.search.facts import Happened, Wrote
+from tests.search.judge.counted import Counted
 from tests.search.judge.law import Law
 from tests.search.judge.objects import (
     GROUP,
@@ -42,15 +43,21 @@ class Ends(Law):
         self.lives: dict[str, float] = {}  # node -> when its detector was started anew
         self.anew: dict[tuple[str, str], float] = {}  # machine, reason -> when a new life's log stated it
         self.came: list[tuple[float, str, bool]] = []  # when a process was started: at, node, everywhere
+        self.counted = Counted(self.world)
         self.named: set[tuple[str, str]] = set()  # machine, reason: on a record as one that was dealt with
 
+    def node(self, w: Wrote, before: Json | None, after: Json | None) -> None:
+        self.counted.node(w, before, after)
+
     def record(self, w: Wrote, before: Json | None, after: Json | None) -> None:
+        self.counted.record(w, after)
         s = status(after)
         given = s.get("faults") or () if s.get("phase") in {*IN_A_PERSONS_HANDS, "released"} else ()
         for f in (*(s.get("acknowledged") or ()), *given):
             self.named.add((str(f.get("machine") or ""), str(f.get("reason"))))
 
     def happened(self, h: Happened) -> None:
+        self.counted.happened(h)
         if h.what == facts.DETECTOR_RESTARTED:
             self.lives[h.subject] = h.at
         elif h.what == facts.PROCESS and h.detail.get("state") == "started":
@@ -113,6 +120,9 @@ class Ends(Law):
         latest = world.at - min(self.bounds.ends, self.bounds.unseen)
         for fault in m.there():
             if self.world.treated(fault) and fault.shown is not None and fault.shown <= latest:
+                self._fault(m, fault)
+        for fault in m.faults:
+            if self.counted.lasts(m, fault):
                 self._fault(m, fault)
 
     def _fault(self, m: Machine, fault: Fault) -> None:

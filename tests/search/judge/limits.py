@@ -48,11 +48,18 @@ class Limits:
         """Whether more than a notice comes of this fault: by the first rule that is about it."""
         if not self.rules:
             return True  # nobody said what the policy is
+        return self._does(kind, reason, times=False)
+
+    def counts(self, kind: str, reason: str) -> bool:
+        """The same of what happens, once it has happened often enough."""
+        return self._does(kind, reason, times=True)
+
+    def _does(self, kind: str, reason: str, *, times: bool) -> bool:
         for rule in self.rules:
             match = rule.get("match") or {}
             if _fits(match.get("type"), kind) and _fits(match.get("reason"), reason):
                 steps = [step.get("do") for step in rule.get("remedy") or ({"do": "replace"},)]
-                return "times" not in match and steps != ["notify"]
+                return ("times" in match) is times and steps != ["notify"]
         return False
 
     def tolerates(self, kind: str, reason: str) -> float:

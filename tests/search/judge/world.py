@@ -63,6 +63,7 @@ class Fault:
     by: frozenset[str] = PAGE  # the sources that state it
     stays: bool = False  # that a source states it no more does not end it
     logged: bool = False  # a log rule's: no detector takes it back
+    first: float = 0.0  # the first time that is counted of what happens too often
 
 
 @dataclass(slots=True, eq=False)
@@ -384,6 +385,7 @@ class World:
         fault = Fault(
             str(d.get("type", "")), str(d["reason"]), h.at, bool(d.get("treat", True)), shown, shown
         )
+        fault.first = float(d.get("first", h.at))
         self.machine(h.subject).faults.append(fault)
 
     def _find(self, h: Happened) -> Fault | None:
