@@ -189,6 +189,10 @@ def test_every_claim_says_what_it_means_and_who_says_so(claim: Claim) -> None:
             "NVSentinel holds ip-10-0-1-5 (annotation quarantineHealthEvent)",
         ),
         (
+            {"taints": (("nvsentinel.dgxc.nvidia.com/external-remediation", "extrr-7", "NoSchedule"),)},
+            "NVSentinel holds ip-10-0-1-5 (taint nvsentinel.dgxc.nvidia.com/external-remediation=extrr-7)",
+        ),
+        (
             {"taints": (("medik8s.io/remediation", "self-node-remediation", "NoExecute"),)},
             "medik8s holds ip-10-0-1-5 (taint medik8s.io/remediation=self-node-remediation)",
         ),

@@ -30,6 +30,7 @@ CLAIMED_BY_TAINT = {
     "karpenter.sh/disrupted": "Karpenter",
     "karpenter.sh/rebooting": "Karpenter",
     "ToBeDeletedByClusterAutoscaler": "Cluster Autoscaler",
+    "nvsentinel.dgxc.nvidia.com/external-remediation": "NVSentinel",
 }
 NVSENTINEL = "dgxc.nvidia.com/nvsentinel-state"
 NVSENTINEL_AT_WORK = frozenset(
