@@ -414,8 +414,9 @@ def release(node: str, reason: str, assume_yes: bool, target: Target, output: st
     """Give NODE back to service: one that is held, handed over or abandoned.
 
     Takes node-recovery's cordon and taint off, frees the place in the budget and closes the record. The same
-    fault starts nothing again until the machine boots or is replaced, or it is stated anew. A replacement
-    that has been asked for cannot be released.
+    fault starts nothing again until the machine boots or is replaced, or it is stated anew. While what was
+    asked of the cloud is under way, NODE is not released. What was handed over and may still come is taken
+    back by an agent first; if that cannot be done, the release is refused.
     """
     from recovery.console.release import release as do
 
