@@ -638,13 +638,14 @@ def check(file: str, provider: str | None, mode: str, output: str, cluster: bool
     name label keys that no node has, rules that no node can match, and deadlines of a drain that are shorter
     than its pods may take to end.
     """
-    from recovery.config.policy_file import check_for, load_policy, warnings_in
+    from recovery.config.policy_able import beyond_mode, beyond_provider
+    from recovery.config.policy_file import load_policy, warnings_in
     from recovery.config.policy_print import printed
 
-    loaded = load_policy(file)
     actions = _actions_of(provider) if provider else frozenset(Step)
-    if mistakes := check_for(loaded, actions, provider or "", mode):
-        raise SettingsError(mistakes)
+    loaded = load_policy(
+        file, lambda it: beyond_provider(it, actions, provider or "", "") + beyond_mode(it, mode)
+    )
     for warning in (*loaded.warnings, *warnings_in(loaded, mode)):
         say(f"warning: {warning}", err=True)
     if cluster:

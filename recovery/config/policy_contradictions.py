@@ -26,10 +26,10 @@ _OF_TAINT = ("key", "value", "effect")
 
 def contradictions(document: Document) -> Iterator[Mistake]:
     """Every contradiction, with its line."""
-    policy = _dict(document.data)
-    rules = [_dict(rule) for rule in _list(policy.get("rules"))]
-    pods = [_dict(rule) for rule in _list(_dict(policy.get("drain")).get("pods"))]
-    sources = [_dict(source) for source in _list(policy.get("sources"))]
+    policy = as_dict(document.data)
+    rules = [as_dict(rule) for rule in as_list(policy.get("rules"))]
+    pods = [as_dict(rule) for rule in as_list(as_dict(policy.get("drain")).get("pods"))]
+    sources = [as_dict(source) for source in as_list(policy.get("sources"))]
     of_rules = (_names, _budgets, _matches, _steps, _witnesses, _urgent, _without_a_node)
     found = (each for look in of_rules for each in look(rules))
     for path, text in (*found, *_pods(pods), *_alerts(sources)):
@@ -55,7 +55,7 @@ def _budgets(rules: list[dict[str, Any]]) -> Found:
 
 def _matches(rules: list[dict[str, Any]]) -> Found:
     for r, rule in enumerate(rules):
-        match = _dict(rule.get("match"))
+        match = as_dict(rule.get("match"))
         if "times" not in match:
             continue
         if "type" in match:
@@ -67,13 +67,13 @@ def _matches(rules: list[dict[str, Any]]) -> Found:
 
 def _steps(rules: list[dict[str, Any]]) -> Found:
     for r, rule in enumerate(rules):
-        for s, rung in enumerate(_list(rule.get("remedy"))):
-            step = _dict(rung).get("do")
-            if "then" in _dict(rung) and step in _WITHOUT_THEN:
+        for s, rung in enumerate(as_list(rule.get("remedy"))):
+            step = as_dict(rung).get("do")
+            if "then" in as_dict(rung) and step in _WITHOUT_THEN:
                 yield ("rules", r, "remedy", s, "then"), f"given on {step}; only drain has a then"
-            yield from ((("rules", r, "remedy", s, field), text) for field, text in _of_taint(_dict(rung)))
+            yield from ((("rules", r, "remedy", s, field), text) for field, text in _of_taint(as_dict(rung)))
         yield from (
-            (("rules", r, "remedy", s, "key"), text) for s, text in _set_twice(_list(rule.get("remedy")))
+            (("rules", r, "remedy", s, "key"), text) for s, text in _set_twice(as_list(rule.get("remedy")))
         )
 
 
@@ -89,7 +89,7 @@ def _of_taint(rung: dict[str, Any]) -> Iterator[tuple[str, str]]:
 def _set_twice(remedy: list[Any]) -> Iterator[tuple[int, str]]:
     """A Node has one taint of each key and effect."""
     first: dict[tuple[str, str], int] = {}
-    for s, rung in enumerate(map(_dict, remedy)):
+    for s, rung in enumerate(map(as_dict, remedy)):
         key, effect = rung.get("key"), rung.get("effect", "NoSchedule")
         if not (isinstance(key, str) and isinstance(effect, str)):
             continue
@@ -100,9 +100,9 @@ def _set_twice(remedy: list[Any]) -> Iterator[tuple[int, str]]:
 def _witnesses(rules: list[dict[str, Any]]) -> Found:
     """A witness that has no word for any of the rule's faults would hold all of them for ever."""
     for r, rule in enumerate(rules):
-        source = _dict(rule.get("witness")).get("source")
+        source = as_dict(rule.get("witness")).get("source")
         known = reasons_known_to(source) if isinstance(source, str) else ()
-        wanted = _dict(rule.get("match")).get("reason", "*")
+        wanted = as_dict(rule.get("match")).get("reason", "*")
         patterns = [x for x in (wanted if isinstance(wanted, list) else [wanted]) if isinstance(x, str)]
         if known and not any(fnmatchcase(reason, p) for reason in known for p in patterns):
             text = f'found "{source}", which cannot confirm any fault of this rule; it can confirm'
@@ -121,14 +121,14 @@ def _urgent(rules: list[dict[str, Any]]) -> Found:
 def _without_a_node(rules: list[dict[str, Any]]) -> Found:
     """A machine that never became a Node has no labels, and nothing is done to it (note 0041)."""
     for r, rule in enumerate(rules):
-        match = _dict(rule.get("match"))
+        match = as_dict(rule.get("match"))
         if match.get("type") != never_joined.TYPE:
             continue
         if "nodeLabels" in match:
             text = f"given with type {never_joined.TYPE}, but a machine that is no Node has no labels"
             yield ("rules", r, "match", "nodeLabels"), text
-        for s, rung in enumerate(_list(rule.get("remedy"))):
-            if (step := _dict(rung).get("do")) in _WITHOUT_NOTIFY:
+        for s, rung in enumerate(as_list(rule.get("remedy"))):
+            if (step := as_dict(rung).get("do")) in _WITHOUT_NOTIFY:
                 text = f'found "{step}"; expected only notify: a machine that never became a Node is only '
                 text += "reported, because nothing else is known about it"
                 yield ("rules", r, "remedy", s, "do"), text
@@ -137,7 +137,7 @@ def _without_a_node(rules: list[dict[str, Any]]) -> Found:
 def _alerts(sources: list[dict[str, Any]]) -> Found:
     """An alert's series is there only while it fires: there is no good value that could end its fault."""
     for i, source in enumerate(sources):
-        for r, row in enumerate(map(_dict, _list(_dict(source.get("prometheus")).get("rows")))):
+        for r, row in enumerate(map(as_dict, as_list(as_dict(source.get("prometheus")).get("rows")))):
             if row.get("latch") == Latch.SOURCE and asks_for_alerts(str(row.get("query"))):
                 text = f'found "{Latch.SOURCE}" for alerts, whose going away proves nothing'
                 text += "; expected boot or proof"
@@ -156,9 +156,9 @@ def _pods(pods: list[dict[str, Any]]) -> Found:
                     yield ("drain", "pods", p, key), f"given with mode {mode}; only wait has it"
 
 
-def _dict(value: Any) -> dict[str, Any]:
+def as_dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _list(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []

@@ -8,7 +8,7 @@ out have the values of the built-in policy.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib import resources
@@ -19,10 +19,10 @@ from pydantic import ValidationError
 
 from recovery.catalog import metric_rows
 from recovery.config import policy_schema, policy_sentence, yaml_lines
+from recovery.config.policy_able import UNREAD, beyond_mode, beyond_provider
 from recovery.config.policy_contradictions import contradictions
 from recovery.config.policy_lint import never_matched, warnings_about
 from recovery.config.yaml_lines import Document, Mistake, dotted, line_of
-from recovery.decide.situation import MOST_SLOTS
 from recovery.errors import SettingsError
 from recovery.model import (
     DAYS,
@@ -55,15 +55,11 @@ from recovery.model import (
     Window,
     Witness,
 )
-from recovery.signals import never_joined
 from recovery.units import parse_duration
 
 BUILT_IN = "built-in"
-FLEET_ONLY, SIDECARS_ONLY = ("prometheus", "loki", "api"), ("npd", "dcgm")
-"""Sources that one controller reads for all nodes."""
-MOST_OUT = {"sidecar": MOST_SLOTS, "fleet": 200}
-"""Nodes that may be out at a time, by RECOVERY_MODE, whatever a budget says. More agents that write one gate
-mostly meet conflicts. One leader does not, and the admission policies admit so many slots."""
+Check = Callable[[Document], list[Mistake]]
+"""What else is wrong with a policy: for a provider, or in a mode."""
 
 
 @dataclass(frozen=True)
@@ -75,21 +71,23 @@ class PolicyFile:
     warnings: tuple[str, ...]
     lines: Mapping[str, int] = field(repr=False)
     model: policy_schema.PolicyModel = field(repr=False)
+    document: Document = field(repr=False)
 
     def mistake(self, where: str, text: str) -> str:
         """One sentence about a field, with its line or that of the nearest field around it."""
         return Mistake(line_of(where, self.lines), f"field {where}: {text}").at(self.path)
 
 
-def load_policy(path: str | os.PathLike[str]) -> PolicyFile:
-    """Read a file. Raises ``SettingsError`` with every mistake, also when the file cannot be read."""
+def load_policy(path: str | os.PathLike[str], check: Check | None = None) -> PolicyFile:
+    """Read a file. Raises ``SettingsError`` with every mistake, those that ``check`` finds among them; also
+    when the file cannot be read."""
     name = os.fspath(path)
     try:
         with Path(name).open("rb") as file:
             content = file.read(yaml_lines.LARGEST + 1)
     except OSError as error:
         raise SettingsError([f"{name}: cannot be read: {error.strerror or error}"]) from None
-    return parse_policy(content, name)
+    return parse_policy(content, name, check)
 
 
 def load_builtin() -> PolicyFile:
@@ -98,20 +96,20 @@ def load_builtin() -> PolicyFile:
     return parse_policy(content, BUILT_IN)
 
 
-def parse_policy(content: bytes, path: str) -> PolicyFile:
+def parse_policy(content: bytes, path: str, check: Check | None = None) -> PolicyFile:
     """Parse the bytes of a policy, named ``path`` in sentences and records. Raises ``SettingsError``."""
     document = yaml_lines.read(content)
     mistakes = list(document.mistakes)
     model = None
     if document.lines:  # there are none where the file is no YAML
         model, wrong = _validated(document)
-        mistakes += [*wrong, *contradictions(document)]
+        mistakes += [*wrong, *contradictions(document), *(check(document) if check else ())]
     if mistakes or model is None:
         ordered = sorted(set(mistakes), key=lambda mistake: (mistake.line, mistake.text))
         raise SettingsError([mistake.at(path) for mistake in ordered])
     policy = _policy(model, path)
     lines = {dotted(where): line for where, line in document.lines.items()}
-    return PolicyFile(path, policy, tuple(warnings_about(policy, lines, path)), lines, model)
+    return PolicyFile(path, policy, tuple(warnings_about(policy, lines, path)), lines, model, document)
 
 
 def schema() -> dict[str, Any]:
@@ -126,75 +124,20 @@ def check_for(
 
     ``note`` is the provider's own hint, where a setting would let it do more.
     """
-    mistakes = []
-    able = ", ".join(step for step in Step if step in actions and step.provider_action) or "none"
-    for r, rule in enumerate(file.policy.rules):
-        for s, rung in enumerate(rule.remedy or ()):
-            if rung.do.provider_action and rung.do not in actions:
-                text = f'found "{rung.do}", which provider {provider} cannot do; its actions are {able}'
-                text += f" ({note})" if note else ""
-                mistakes.append(file.mistake(f"rules[{r}].remedy[{s}].do", text))
-    return mistakes + of_the_mode(file, mode)
-
-
-def of_the_mode(file: PolicyFile, mode: str) -> list[str]:
-    """One sentence for a budget that is too large in ``mode``, and for each source, witness or alert that
-    nobody reads in it."""
-    budget = file.policy.limits.budget
-    most = MOST_OUT.get(mode)
-    if most is not None and (budget.count or 0) > most:
-        more = "; more needs fleet mode" if mode == "sidecar" else ""
-        text = f"found {budget}, expected at most {most} in {mode} mode{more}"
-        return [file.mistake("limits.budget", text), *_unread(file, mode)]
-    return _unread(file, mode)
+    beyond = beyond_provider(file.document, actions, provider, note)
+    return [mistake.at(file.path) for mistake in (*beyond, *beyond_mode(file.document, mode))]
 
 
 def warnings_in(file: PolicyFile, mode: str) -> list[str]:
     """One sentence for each rule that no source has faults for that is read in ``mode``, while the policy has
     one for it: a policy that names no sources is good for both modes."""
-    read = [x for x in file.policy.sources if x.name not in _UNREAD.get(mode, {})]
+    read = [x for x in file.policy.sources if x.name not in UNREAD.get(mode, {})]
     text = f"in {mode} mode no source is read that has such faults, so the rule never matches"
     return [
         file.mistake(f"rules[{i}]{field}", text)
         for i, rule in enumerate(file.policy.rules)
         if file.path != BUILT_IN and not any(never_matched(rule, file.policy.sources))
         for field, _ in never_matched(rule, read)
-    ]
-
-
-_UNREAD = {
-    "sidecar": dict.fromkeys(FLEET_ONLY, "works only in fleet mode (RECOVERY_MODE=fleet)"),
-    "fleet": dict.fromkeys(
-        SIDECARS_ONLY, "is read on the node itself, and in fleet mode no agent runs there"
-    ),
-}
-
-
-def _unread(file: PolicyFile, mode: str) -> list[str]:
-    why = _UNREAD.get(mode, {})
-    mistakes = [
-        file.mistake(f"sources[{i}]", f'found "{s.name}", which {why[s.name]}')
-        for i, s in enumerate(file.policy.sources)
-        if s.name in why and f"sources[{i}]" in file.lines
-    ]
-    if mode != "fleet":
-        mistakes += [
-            file.mistake(
-                f"rules[{i}].match.type",
-                f'found "{never_joined.TYPE}", which only fleet mode (RECOVERY_MODE=fleet) looks for',
-            )
-            for i, rule in enumerate(file.policy.rules)
-            if rule.match.type == never_joined.TYPE
-        ]
-    witnesses = [(i, rule.witness) for i, rule in enumerate(file.policy.rules) if mode == "fleet"]
-    return mistakes + [
-        file.mistake(
-            f"rules[{i}].witness",
-            f'found "{w.source}", which is read on the node itself; in fleet mode no agent runs there, '
-            "so the rule would hold forever; set absent: act, or leave the witness out",
-        )
-        for i, w in witnesses
-        if w is not None and w.absent is Absent.HOLD
     ]
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from recovery.config.policy_file import BUILT_IN, MOST_OUT, PolicyFile
+from recovery.config.policy_able import MOST_OUT
+from recovery.config.policy_file import BUILT_IN, PolicyFile
 from recovery.decide.brakes import budget_allows
 from recovery.decide.drain import slowest, too_short
 from recovery.decide.selector import selects

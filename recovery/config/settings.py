@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -19,7 +20,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from recovery.config.environment import Mode, Variables
-from recovery.config.policy_file import PolicyFile, load_builtin, load_policy, of_the_mode, warnings_in
+from recovery.config.policy_able import beyond_mode
+from recovery.config.policy_file import PolicyFile, load_builtin, load_policy, warnings_in
 from recovery.errors import SettingsError
 from recovery.model import Policy
 from recovery.provider.declaration import Expected, mistake
@@ -95,15 +97,16 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
     providers = installed()
     wrong, unchecked = _of_providers(providers, environ)
     mistakes += wrong
+    mode = environ.get("RECOVERY_MODE", Mode.SIDECAR)
     try:
         path = environ.get("POLICY_FILE", "")
-        policy_file = load_policy(path) if path else load_builtin()
+        check = partial(beyond_mode, mode=mode) if mode in [*Mode] else None
+        policy_file = load_policy(path, check) if path else load_builtin()
+        mistakes += _unasked(environ, mode, policy_file)
     except SettingsError as error:
         mistakes += error.mistakes
     if mistakes or found is None:
         raise SettingsError(mistakes)
-    if unread := list(_unread(found, policy_file)):
-        raise SettingsError(unread)
     of_policy = (*policy_file.warnings, *warnings_in(policy_file, found.RECOVERY_MODE))
     warnings = (*_warnings(environ, providers, policy_file.policy), *unchecked, *of_policy)
     return _settings(found, policy_file, warnings)
@@ -190,15 +193,13 @@ def _nameless(environ: Mapping[str, str]) -> Iterator[str]:
         yield "NODE_NAME: missing, expected this Node's name (from spec.nodeName) in sidecar mode"
 
 
-def _unread(found: Variables, file: PolicyFile) -> Iterator[str]:
-    """What of the policy cannot be read: in this mode, or without a server to ask."""
-    urls = {"prometheus": found.PROMETHEUS_URL, "loki": found.LOKI_URL}
-    for source, url in urls.items() if found.RECOVERY_MODE == Mode.FLEET else ():
-        if url is None and file.policy.source(source) is not None:
+def _unasked(environ: Mapping[str, str], mode: str, file: PolicyFile) -> Iterator[str]:
+    """What of the policy needs a server that nobody named."""
+    for source in ("prometheus", "loki") if mode == Mode.FLEET else ():
+        if not environ.get(f"{source.upper()}_URL") and file.policy.source(source) is not None:
             yield f"{source.upper()}_URL: missing, and the policy's source {source} needs it"
-    if found.PROMETHEUS_URL is None and file.policy.limits.goes_by_alerts:
+    if not environ.get("PROMETHEUS_URL") and file.policy.limits.goes_by_alerts:
         yield "PROMETHEUS_URL: missing, and the alerts of the policy's limits.blockers need it"
-    yield from of_the_mode(file, found.RECOVERY_MODE)
 
 
 _OF_A_SERVICE = re.compile(r"_SERVICE_(HOST|PORT)(_[A-Z0-9_]+)?$|_PORT(_[0-9]+_[A-Z]+(_[A-Z]+)?)?$")

@@ -179,6 +179,26 @@ def test_a_budget_that_sidecars_cannot_share_is_a_mistake(
     assert "expected at most 50 in sidecar mode" in capsys.readouterr().err
 
 
+def test_what_provider_and_mode_cannot_do_is_told_beside_every_other_mistake(
+    policy: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    remedy = "remedy: [{do: drian}, {do: reimage}, {do: [replace]}]"
+    text = GOOD.replace("match: {}", f"match: {{}}, witness: dcgm, {remedy}")
+    path = policy(text + "limits: {budget: 51, cooldown: 2x}\nsources: [npd, api, 7]\n")
+    assert main(["policy", "check", path, "--provider", "aws"]) == 2
+    told = capsys.readouterr().err
+    for sentence in (
+        'rules[0].remedy[0].do: found "drian"',
+        'rules[0].remedy[1].do: found "reimage", which provider aws cannot do',
+        "rules[0].remedy[2].do: ",
+        "limits.budget: found 51, expected at most 50",
+        'limits.cooldown: found "2x"',
+        'sources[1]: found "api", which works only in fleet mode',
+        "sources[2]: ",
+    ):
+        assert told.count(f"field {sentence}") == 1, sentence
+
+
 def test_the_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "schema"]) == 0
     assert json.loads(capsys.readouterr().out)["properties"]["kind"]["const"] == "RecoveryPolicy"

@@ -18,9 +18,10 @@ from recovery_demo.sandbox import FLEET, OBSERVE
 from recovery_demo.simulator import SITES
 from recovery_testkit.kubernetes import KubernetesServer, KubernetesStore
 
-from recovery.config.policy_file import of_the_mode, parse_policy
+from recovery.config.policy_file import check_for, parse_policy
 from recovery.decide.correlated import CHANCE, Case, counted, shared, traits_of
 from recovery.kube.views import node_view
+from recovery.model import Step
 from tests.builders.demo_sidecars import NO_CLOUD, Sidecar, arguments, pretended
 from tests.builders.times import NOW
 
@@ -176,7 +177,7 @@ def test_three_of_the_machines_with_the_other_driver_are_no_chance(place: Place)
 def test_its_policy_is_one_for_a_fleet() -> None:
     file = parse_policy(fleet_manifests.policy("2s").encode(), "policy.yaml")
     policy = file.policy
-    assert of_the_mode(file, "fleet") == []
+    assert check_for(file, frozenset(Step), "", "fleet") == []
     assert [rule.match.type for rule in policy.rules] == [HARDWARE, "Ready"]
     assert [source.name for source in policy.sources] == ["conditions"]
 

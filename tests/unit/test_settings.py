@@ -317,6 +317,24 @@ def test_a_policy_that_asks_prometheus_needs_fleet_mode_and_a_server(tmp_path: P
     assert settings(RECOVERY_MODE="concluder", **there).policy.source("prometheus") is not None
 
 
+def test_what_a_mode_cannot_read_is_told_beside_every_other_mistake(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(ASKS)
+    told = mistakes(RECOVERY_MODE="fleet", POLICY_FILE=str(file), POLL_INTERVAL="soon")
+    assert [x.partition(":")[0] for x in told] == ["POLL_INTERVAL", "PROMETHEUS_URL"]
+    file.write_text(ASKS.replace("any, match", "any, mach") + "limits: {budget: 51}\n")
+    told = mistakes(POLICY_FILE=str(file), POLL_INTERVAL="soon")
+    for sentence in (
+        "POLL_INTERVAL: ",
+        'found "prometheus", which works only in',
+        "rules[0].mach: ",
+        "at most 50",
+    ):
+        assert len([x for x in told if sentence in x]) == 1, sentence
+    told = mistakes(POLICY_FILE=str(file), RECOVERY_MODE="fleed")
+    assert not [x for x in told if "at most 50" in x], "nobody knows which mode is meant"
+
+
 def test_what_only_an_agent_on_the_node_could_read_is_no_source_in_fleet_mode(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(ASKS.replace("prometheus: {rows: [dcgm]}", "dcgm").replace("  - conditions", "  - npd"))

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from recovery.config.policy_file import of_the_mode, parse_policy
+from recovery.config.policy_file import check_for, parse_policy
 from recovery.errors import SettingsError
-from recovery.model import Claim, GroupMembers, Machine, Member, NodeView, Phase
+from recovery.model import Claim, GroupMembers, Machine, Member, NodeView, Phase, Step
 from recovery.signals.never_joined import AFTER, Nodes, Spared, Word, judged, name_of, spared
 from recovery.signals.never_joined import NeverJoinedSource as Source
 from tests.builders.records import record
@@ -143,6 +143,6 @@ def test_a_machine_has_a_quarter_of_an_hour_to_join_unless_the_rule_says_otherwi
 
 def test_only_fleet_mode_looks_for_them() -> None:
     file = parse_policy((HEAD + "match: {type: NeverJoined}\n").encode(), "p.yaml")
-    assert [m for m in of_the_mode(file, "fleet") if "NeverJoined" in m] == []
-    (said,) = [m for m in of_the_mode(file, "sidecar") if "NeverJoined" in m]
+    assert [m for m in check_for(file, frozenset(Step), "", "fleet") if "NeverJoined" in m] == []
+    (said,) = [m for m in check_for(file, frozenset(Step), "", "sidecar") if "NeverJoined" in m]
     assert said.startswith('p.yaml:5: field rules[0].match.type: found "NeverJoined", which only fleet mode')

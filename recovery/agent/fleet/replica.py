@@ -41,7 +41,7 @@ from recovery.agent.tally import Tally
 from recovery.agent.world import LatestPast, World
 from recovery.catalog import own_fault
 from recovery.clock import ApiTime, Clock
-from recovery.config.policy_file import MOST_OUT
+from recovery.config.policy_able import MOST_OUT
 from recovery.decide.acknowledged import awaits_word
 from recovery.decide.budget import QUEUE
 from recovery.decide.census import Kept

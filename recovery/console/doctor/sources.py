@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from recovery.catalog import polarity
-from recovery.config.policy_file import SIDECARS_ONLY
+from recovery.config.policy_able import SIDECARS_ONLY
 from recovery.config.settings import Settings
 from recovery.console.doctor.context import CheckContext, why_not
 from recovery.console.output import ago
