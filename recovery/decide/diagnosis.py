@@ -51,6 +51,8 @@ WILD = frozenset("*?[")
 _fits = lru_cache(1024)(fnmatchcase)
 """The same few faults and rules are asked about in each cycle."""
 BUILT_IN = "built-in"
+PAGE = "npd"
+"""The source that reads the detector's own page."""
 LAST_MOMENT = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 """The count of a fault is no moment from here on."""
 
@@ -486,6 +488,30 @@ def unreadable(s: Situation, fault: Fault) -> str | None:
         return f"{fault.source} {none}"
     said = [reading.unknown, reading.silent, *([] if fault.latched else [reading.unconfirmed])]
     return next((why for by in said for key in ("*", fault.type) if (why := by.get(key))), None)
+
+
+def in_doubt(s: Situation, fault: Fault) -> str | None:
+    """Why it is not known whether ``fault`` is still there, or None: ``unreadable``, unless another source
+    states it now. What cannot be read cancels no fresh word of another source (law 3).
+
+    A source that can be read and does not state it contradicts the other one, so that is waited for. So is a
+    detector's page: what stands on the Node may be the last that its detector wrote there (rulings 22).
+    """
+    why, reading = unreadable(s, fault), s.reading_of(fault.source)
+    contradicts = reading is not None and not {"*", fault.type} & reading.unknown.keys()
+    if why is None or contradicts or fault.source == PAGE:
+        return why
+    return None if any(_states(r, fault, s) for r in s.readings if r.source != fault.source) else why
+
+
+def _states(r: Reading, fault: Fault, s: Situation) -> bool:
+    """Whether ``r`` states now what ``fault`` says, of this boot, and that was not dealt with."""
+    if not r.has_word_of(fault.type) or (fault.type, fault.reason) in r.gone:
+        return False
+    level = (p for p in r.problems if p.kind is Kind.LEVEL and p.fresh_until >= s.now)
+    said = (p for p in level if (p.type, p.reason) == (fault.type, fault.reason))
+    fresh = (p for p in said if not of_a_boot_before(p, s))
+    return any(p.latched or p.type not in r.unconfirmed for p in fresh if not settled(fault_of(p, s), s))
 
 
 def without_a_word(s: Situation) -> tuple[Fault, ...]:

@@ -18,6 +18,7 @@ from recovery.decide.diagnosis import (
     cleared,
     diagnosed,
     fault_of,
+    in_doubt,
     live,
     name,
     of_a_boot_before,
@@ -129,10 +130,10 @@ def one_has_ended(s: Situation, r: Record) -> str:
 def may_be_gone(s: Situation, faults: Iterable[Fault]) -> str:
     """Why it is not known whether any of ``faults`` is still there; empty if one surely is, or none is given.
 
-    A fault may be gone where its source could take it back, and cannot be read now.
+    A fault may be gone where its source could take it back, and cannot be read now, and no other states it.
     """
     left = [f for f in faults if not has_ended(f, s)]
-    reasons = ["" if f.latched else unreadable(s, f) or "" for f in left]
+    reasons = ["" if f.latched else in_doubt(s, f) or "" for f in left]
     return reasons[0] if reasons and all(reasons) else ""
 
 

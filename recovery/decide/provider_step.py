@@ -21,7 +21,7 @@ from recovery.decide.decision import (
     until,
     wait,
 )
-from recovery.decide.diagnosis import name, tolerated, unreadable
+from recovery.decide.diagnosis import in_doubt, name, tolerated
 from recovery.decide.endings import hand_over, moved_to_rung, next_rung
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.latch import one_has_ended, only_tolerated
@@ -119,7 +119,7 @@ def _unknown(s: Situation, r: Record) -> str | None:
     """Why nothing fresh is known of one of its faults, on its own node. What is only told holds no step."""
     if s.role is not Role.OWNER:
         return None
-    return next((why for f in r.treated_faults if (why := unreadable(s, f))), None)
+    return next((why for f in r.treated_faults if (why := in_doubt(s, f))), None)
 
 
 def _no_second_witness(s: Situation, r: Record, rung: Rung) -> Decision | None:

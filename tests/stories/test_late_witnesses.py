@@ -11,9 +11,21 @@ from recovery_testkit.stage import Page, Stage
 from recovery.errors import Refused, Unreadable
 from recovery.model import Phase
 from tests.builders.exporters import dcgm_page
+from tests.stories import prometheus_server
+from tests.stories import test_fleet_prometheus as fleet_prometheus
 from tests.stories.loki_server import Server, serving, xid
 from tests.stories.scenery import pass_time
-from tests.stories.scenes import calls, cast, messages, phase, release_by_command, sayings, the_record
+from tests.stories.scenes import (
+    calls,
+    cast,
+    messages,
+    phase,
+    release_by_command,
+    remove_pod,
+    sayings,
+    stubborn_pod,
+    the_record,
+)
 from tests.stories.test_conditions import writes
 from tests.stories.test_exporters import exporter, policy
 from tests.stories.test_fleet_loki import scene
@@ -88,6 +100,43 @@ def released_of_the_kernels_line() -> tuple[Stage, Page]:
     s.run(60, step=5)
     assert (phase(s), calls(s)) == (Phase.RELEASED, [])
     return s, page
+
+
+def two_witnesses(server: prometheus_server.Server, more: str = "") -> fleet_prometheus.Scene:
+    """Prometheus and a condition state one fault of node-0, whose pod may not be evicted yet."""
+    w = fleet_prometheus.scene(server, fleet_prometheus.asking(match="{}", more=more))
+    stubborn_pod(w.s)
+    server.put("ib_dev", 3, node="node-0")
+    for _ in range(3):
+        writes(w.s, ("IbDev", "True", "IbDevBad"))
+        pass_time(w.s, 30, w.cloud, step=5)
+    assert {f.source for f in the_record(w.s).faults} == {"prometheus", "conditions"}
+    return w
+
+
+@pytest.mark.parametrize("more", ["", "    after: 5m\n"], ids=["before the call", "while it is tolerated"])
+def test_the_silence_of_one_source_holds_no_step_while_another_states_the_fault(more: str) -> None:
+    with prometheus_server.serving(FakeClock()) as server:
+        w = two_witnesses(server, more)
+        server.respond = lambda *_: (503, b"")  # type: ignore[method-assign]
+        for _ in range(7):
+            writes(w.s, ("IbDev", "True", "IbDevBad"))
+            pass_time(w.s, 60, step=5)
+        remove_pod(w.s)
+        pass_time(w.s, 60, step=5)
+        assert calls(w.s) == REPLACED
+
+
+def test_a_source_that_is_well_again_holds_the_step_though_another_says_nothing() -> None:
+    """The condition is good, which counts once it is renewed; the server that states the fault is away."""
+    with prometheus_server.serving(FakeClock()) as server:
+        w = two_witnesses(server)
+        server.respond = lambda *_: (503, b"")  # type: ignore[method-assign]
+        pass_time(w.s, 60, w.cloud, step=5)
+        writes(w.s, ("IbDev", "False", "IbDevGood"))
+        remove_pod(w.s)
+        pass_time(w.s, 120, w.cloud, step=5)
+        assert calls(w.s) == []
 
 
 def test_what_a_second_source_states_days_after_a_release_is_a_fault_of_its_own() -> None:
