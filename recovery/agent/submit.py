@@ -93,7 +93,7 @@ class Submission:
             return kept
         assert fresh.record is not None
         assert fresh.preflight is not None
-        self._r = fresh.record
+        self._s, self._r = replace(self._s, node=fresh.node), fresh.record
         if fresh.preflight.adopt:
             return self._adopt(fresh.preflight)
         began = self._w.clock.boottime()
@@ -158,7 +158,7 @@ class Submission:
             token=uuid.uuid4().hex[:12],
             at=now,
             machine=self._r.machine.id,
-            boot_id=self._r.boot_id,
+            boot_id=self._r.boot_id or (self._s.node.boot_id if self._s.node is not None else ""),
             reference=preflight.reference,
             submit_within=SUBMIT_WITHIN,
             call_timeout=self._provider.call_timeout,

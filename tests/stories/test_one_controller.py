@@ -179,6 +179,25 @@ def asked_for(s: Stage, seconds: float) -> Counter[tuple[str, str]]:
 WATCHES = {("watch", kind): 1 for kind in ("nodes", "noderecoveries", "recoverygates")}
 
 
+def test_a_boot_that_the_node_named_late_is_no_proof_of_a_reboot_that_was_asked_for_then() -> None:
+    """A kubelet that cannot read its machine names no boot, and a Node that was made beforehand has none."""
+    rule = policy(remedy="{do: drain, within: 2m, then: force}, {do: reboot, within: 5m}, {do: replace}")
+    s, _ = fleet(rule.replace(b"match: {}", b"match: {}\n    after: 30s"))
+    boot(s, "node-0", "")
+    writes(s, EKS)
+    s.run(10)
+    assert the_record(s).boot_id == ""
+    boot(s, "node-0", "m-0-boot-1")
+    for _ in range(4):
+        writes(s, EKS)
+        pass_time(s, 60, step=5)
+    assert (phase(s), calls(s)) == (Phase.RECOVERING, [("reboot", "m-0")])
+    boot(s, "node-0", "m-0-boot-2")
+    writes(s, EKS_GOOD)
+    pass_time(s, 10, step=1)
+    assert phase(s) is Phase.PROVING
+
+
 @pytest.mark.parametrize("count", [3, 30])
 def test_a_healthy_fleet_costs_its_watches_and_one_lease_however_large_it_is(count: int) -> None:
     s, _ = fleet(count=count)
