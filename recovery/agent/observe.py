@@ -33,7 +33,7 @@ LONG_READS = ClaimsByEvent | Counted | Preflighted
 FIRST_READS = (
     *("now", "skew", "clock_steps", "readings", "node", "machine", "machine_wait", "machine_problem"),
     *("provider", "elsewhere", "record", "record_problem", "gate", "gate_problem", "start_ahead_for"),
-    *("lease", "alerts", "outside"),
+    *("lease", "alerts", "outside", "unseen_since"),
 )
 """The fields of a situation that do not wait to be needed, except ``forbidden``, which Events add to."""
 LEEWAY = timedelta(seconds=5)
@@ -166,6 +166,7 @@ class Observer:
             booted=self._booted(now) if role is Role.OWNER and not w.afar else None,
             kernel_began=self._kernel_began() if role is Role.OWNER and not w.afar else None,
             unheard_since=w.unheard_since(node_name),
+            unseen_since=w.unseen_since(node_name),
             outside=role is Role.OWNER and self._is_outside(node, fresh),
             open_at=memory.open_at,
             **ours,

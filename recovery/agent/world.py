@@ -72,7 +72,8 @@ class World:
     that it looks after. ``witnesses``: the second witnesses of this machine, by name. ``alerts``: those
     that fire, as was last asked; ``ask_for_alerts`` asks, where nobody does so in the background. ``past``:
     shared by the worlds of one process. ``unheard_since``: from when on a Node is watched, where its
-    kubelet has not written since. ``outside``: whether a Node is none of those that are looked after, as it
+    kubelet has not written since. ``unseen_since``: since when there is news of another node that is on no
+    record yet. ``outside``: whether a Node is none of those that are looked after, as it
     has lost their label; with True, as right before a destructive step, by a read. ``desk``: where the agents
     of one process hand in what they want of the gate. ``abreast``: how many at the head of the queue may
     start at the same time.
@@ -97,6 +98,7 @@ class World:
     ask_for_alerts: Callable[[], None] = lambda: None
     past: LatestPast = field(default_factory=LatestPast)
     unheard_since: Callable[[str], datetime | None] = lambda _: None
+    unseen_since: Callable[[str], datetime | None] = lambda _: None
     outside: Callable[[str, bool], bool] = lambda *_: False
     outage: Outage = field(default_factory=Outage)
     desk: Desk | None = None

@@ -289,7 +289,16 @@ def settling(s: Situation, joined: datetime) -> bool:
     """Whether other faults may still show, since the record joined the queue. A clock that was set back would
     have it wait for ever, so what is further ahead of now does not count."""
     settle = settle_time(s)
-    return bool(settle) and -ABOUT_NOW <= s.now - joined < settle
+    if not settle or s.now - joined < -ABOUT_NOW:
+        return False
+    return s.now - joined < settle or unseen(s, joined)
+
+
+def unseen(s: Situation, joined: datetime) -> bool:
+    """Whether other nodes stated a fault before the settle time was over, and who looks after them has not
+    written that down yet: the API server is slow, say, and they are many. They count for the brake, and may
+    have one cause with this one."""
+    return s.unseen_since is not None and s.unseen_since < joined + settle_time(s)
 
 
 def settle_time(s: Situation) -> timedelta:

@@ -376,7 +376,10 @@ def _provider_or_settling(s: Situation, a: Assessment, r: Record) -> Decision | 
         return hold(f"{_subject(s, r)}: {s.preflight_retry}", SELDOM, "preflight")
     if brakes.settling(s, joined):
         sentence = f"{_subject(s, r)} {span(s.settle)} for other faults to show"
-        return wait(sentence, until(joined + s.settle, s.now), "settle")
+        if s.now - joined < s.settle:
+            return wait(sentence, until(joined + s.settle, s.now), "settle")
+        others = f"{_subject(s, r)} for the faults of other nodes to be written down"
+        return wait(others, _look_again(s, a, r), "settle")
     if s.preflight is not None and (early := not_yet(s, s.preflight)):
         return wait(f"{_subject(s, r)}: {s.preflight.not_yet}", early, "not-yet")
     return None

@@ -271,6 +271,7 @@ class Situation:
     kernel_began: datetime | None = None  # when that kernel booted, by this machine's own clock
     back_for: timedelta | None = None  # since the API server is back that was away; None: it was not
     unheard_since: datetime | None = None  # the controller looks since then, and heard nothing of the kubelet
+    unseen_since: datetime | None = None  # since then there is news of another node, on no record yet
     most_slots: int = MOST_SLOTS  # of any budget
     abreast: int = ABREAST  # so many at the head of the queue may start at the same time
     # By reason of a fault on the record: what the machines with it share. Only fleet mode sees all of them.

@@ -117,6 +117,28 @@ class _Watched:
         return answer
 
 
+class Slow:
+    """An API server that takes ``seconds`` for each answer to an actor that is started from now on."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.seconds = 0.0
+        self._stage = stage
+        stage.wrap = lambda transport: _SlowlyAnswered(transport, self)
+
+    def pass_by(self) -> None:
+        self._stage.clock.advance(self.seconds)
+
+
+class _SlowlyAnswered:
+    def __init__(self, transport: Any, slow: Slow) -> None:
+        self._transport = transport
+        self._slow = slow
+
+    def request(self, method: str, path: str, **more: Any) -> Any:
+        self._slow.pass_by()
+        return self._transport.request(method, path, **more)
+
+
 def nodes(stage: Stage) -> list[dict[str, Any]]:
     return list(stage.store.request("GET", "/api/v1/nodes").body["items"])
 

@@ -11,7 +11,7 @@ from recovery_testkit.stage import Stage
 from recovery.agent.fleet.outbreaks import Outbreaks
 from recovery.model import Fault, Phase
 from tests.stories.console import Terminal
-from tests.stories.scenery import RECORDS, pass_time, slots
+from tests.stories.scenery import RECORDS, Slow, pass_time, records, slots
 from tests.stories.scenes import (
     NO_MARKS,
     calls,
@@ -23,7 +23,7 @@ from tests.stories.scenes import (
     stubborn_pod,
     the_record,
 )
-from tests.stories.test_conditions import policy, writes
+from tests.stories.test_conditions import EKS, policy, writes
 from tests.stories.test_marks_of_others import put
 from tests.stories.test_one_controller import JOBSET, LIMITS, Group
 
@@ -77,6 +77,21 @@ def seen_by_the_next(s: Stage, node: str) -> str:
     view = s.actors["controller-1"].replica.view(node)
     assert not isinstance(view, str), view
     return view.decision.reason
+
+
+def test_those_that_fall_at_once_are_held_as_well_where_the_api_server_is_slow() -> None:
+    """The first of them would begin before what the others have is known."""
+    s = Stage(policy().replace(b"{cooldown: 0s}", LIMITS))
+    for i in range(40):
+        s.add_node(f"node-{i}", f"m-{i}", rack="r7" if i < 5 else f"r{8 + i % 6}")
+    slow = Slow(s)
+    s.fleet()
+    s.run(5)
+    for i in range(5):
+        writes(s, EKS, node=f"node-{i}")
+    slow.seconds = 0.3
+    pass_time(s, 40, Group(s), step=1)
+    assert (calls(s), slots(s), set(records(s).values())) == ([], [], {"waiting"})
 
 
 def test_once_it_is_approved_no_record_goes_on_to_say_that_it_has_to_be(

@@ -13,7 +13,7 @@ from recovery.model import Phase
 from tests.builders.http_server import answering
 from tests.builders.policies import HEAD
 from tests.stories.prometheus_server import Server, serving
-from tests.stories.scenery import judge, pass_time, to_the_end
+from tests.stories.scenery import Slow, judge, pass_time, records, to_the_end
 from tests.stories.scenes import (
     NO_MARKS,
     another_leader,
@@ -98,6 +98,22 @@ def test_a_value_that_is_bad_when_the_controller_starts_is_a_fault(server: Serve
     w.start()
     to_the_end(w.s, w.cloud)
     assert calls(w.s) == [("replace", "m-0")]
+
+
+def test_nothing_starts_before_all_that_fail_at_once_are_on_record_however_slow_the_api_server_is(
+    server: Server,
+) -> None:
+    """No condition shows it, so that only their records count: two in three are sick (law 10)."""
+    limits = b"cooldown: 0s, brake: 30%, budget: 5, budgetPer: {}"
+    w = Scene(server, asking(match="{}").replace(b"cooldown: 0s", limits), 30)
+    w.well()
+    slow = Slow(w.s)
+    w.start()
+    for node in w.names[:20]:
+        w.server.put("ib_dev", 3, node=node)
+    slow.seconds = 0.2
+    pass_time(w.s, 60, w.cloud, step=1)
+    assert (calls(w.s), set(records(w.s).values()), len(records(w.s))) == ([], {"waiting"}, 20)
 
 
 def test_an_alert_that_fires_ends_in_a_drain_and_a_replacement(server: Server) -> None:

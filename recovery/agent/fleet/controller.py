@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+import math
 import threading
 from collections.abc import Callable
 
@@ -78,6 +79,7 @@ class Controller:
         self._resting: dict[str, float] = {}
         self._news: dict[str, bool] = {}
         self._hurried: dict[str, bool] = {}
+        self._unseen: dict[str, float] = {}  # nodes with news that is on no record, and since when
         self._lock = threading.Lock()
         self.woken = threading.Event()  # there is news; whoever waits before a step may stop waiting
         self.busy = False
@@ -105,9 +107,25 @@ class Controller:
         """
         if not record and node not in self._agents and not self._said_of(node):
             return
+        agent = self._agents.get(node)
+        on_record = record or (agent is not None and agent.busy)
         with self._lock:
             self._news[node] = self._news.get(node, False) or record
+            if not on_record:
+                self._unseen.setdefault(node, self._w.clock.monotonic())
         self.woken.set()
+
+    def unseen_since(self, but: str) -> float | None:
+        """Since which monotonic moment there is news of a node (but this one) that is on no record, and that
+        its agent has not looked at. None where there is none. Any thread may ask."""
+        with self._lock:
+            return next((at for name, at in self._unseen.items() if name != but), None)
+
+    def _has_seen(self, name: str, began: float) -> None:
+        """``name`` was looked at from the moment ``began`` on, whatever came of it."""
+        with self._lock:
+            if self._unseen.get(name, math.inf) <= began:
+                del self._unseen[name]
 
     def hurry(self, node: str, *, first: bool = False) -> None:
         """What ``node`` waited for may have come: its turn, or a slot. Any thread may say so.
@@ -133,6 +151,7 @@ class Controller:
         with self._lock:
             self._news.clear()
             self._hurried.clear()
+            self._unseen.clear()
 
     def step(self) -> float:
         """Give each agent that is due its turn. Seconds until the next one is."""
@@ -151,6 +170,8 @@ class Controller:
                 self._hear(name, news[name])
             except Exception:  # whatever this Node has on it: the others are to be heard
                 bugs.survived(self._metrics, name, "the node is looked at when it changes")
+            if name not in self._agents:
+                self._has_seen(name, self._w.clock.monotonic())
         for _ in range(MOST_AT_ONCE):
             self._wake_the_hurried()
             if not self._is_one_due():
@@ -204,7 +225,15 @@ class Controller:
         )
 
     def _turns(self, name: str) -> None:
-        """Turn after turn, as long as each does something, and there is more to do at once."""
+        """Turn after turn, as long as each does something, and there is more to do at once. By then its fault
+        is on record, and what its machine may share with others is known."""
+        began = self._w.clock.monotonic()
+        try:
+            self._several(name)
+        finally:
+            self._has_seen(name, began)
+
+    def _several(self, name: str) -> None:
         for _ in range(MOST_IN_A_ROW):
             try:
                 d = self._turn(name)
@@ -248,3 +277,5 @@ class Controller:
         self._observer.forget(name)
         self._metrics.forget(name)
         self._crowd.forget(name)
+        with self._lock:
+            self._unseen.pop(name, None)

@@ -9,7 +9,7 @@ import threading
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -60,7 +60,7 @@ from recovery.signals import black_hole, device_counts, kubelet, never_joined
 from recovery.store.codec import Unchanged
 from recovery.store.gate import NAME, Gates
 from recovery.store.gate import decode as decode_gate
-from recovery.store.lease import Identity, Leases
+from recovery.store.lease import EVER, Identity, Leases
 from recovery.store.record import NOT_SICK, Records
 from recovery.store.record_codec import decode
 
@@ -187,10 +187,10 @@ class Replica:
             controller.woken.clear()
             return left
         if not self._led[worker]:
-            self._led[worker] = True
             for node in self.nodes.all():
                 if self._controller_of(node.name) is controller:
                     controller.look_at(node.name)
+            self._led[worker] = True
         return controller.step()
 
     def sweep(self) -> float:
@@ -328,6 +328,7 @@ class Replica:
             shared_by=self._outbreaks.on_record,
             afar=True,
             unheard_since=self.nodes.unheard_since,
+            unseen_since=self._unseen_since,
             outside=self._is_outside,
             alerts=self._alerts.now if self._alerts is not None else Alerts,
             past=self._past,
@@ -497,6 +498,15 @@ class Replica:
     def _yet_to_learn(self) -> float:
         """Seconds until it is to be asked again whether all is known that is decided by; 0.0 once it is."""
         return self._look_back.left() if self._a.on else 0.0
+
+    def _unseen_since(self, node: str) -> datetime | None:
+        """Since when there is news of another node than ``node`` that is on no record: its agent has still to
+        look. Of a worker that has not begun it is not known."""
+        if not all(self._led):
+            return EVER
+        now = self._a.clock.monotonic()
+        found = [at for c in self.controllers if (at := c.unseen_since(node)) is not None]
+        return self.nodes.now() - timedelta(seconds=now - min(found)) if found else None
 
     def _awaits_word(self, r: Record) -> bool:
         node = self.nodes.get(r.node)
