@@ -34,6 +34,7 @@ class Vm:
     """One VM. ``state`` is its provisioning state: Succeeded, Updating, Deleting, Failed, Creating.
 
     ``since``: from when it is in that state, as Azure writes it; "" where that was not asked, or is not said.
+    ``why``: the code of what it is Failed by, likewise.
     """
 
     id: str  # canonical
@@ -44,6 +45,7 @@ class Vm:
     ephemeral: bool = False
     created: datetime | None = None
     since: str = ""
+    why: str = ""
 
     @property
     def settled(self) -> bool:
@@ -115,6 +117,12 @@ def _power(found: Any) -> tuple[str, str]:
 def _since(found: Any) -> str:
     times = [at for code, at in _statuses(found) if code.startswith(PROVISIONING)]
     return times[0].isoformat() if len(times) == 1 and isinstance(times[0], datetime) else ""
+
+
+def _why(found: Any) -> str:
+    """``ProvisioningState/failed/VMExtensionProvisioningError`` names it."""
+    codes = [code.split("/", 2) for code, _ in _statuses(found) if code.startswith(PROVISIONING)]
+    return codes[0][2] if len(codes) == 1 and len(codes[0]) == 3 else ""
 
 
 def _statuses(found: Any) -> list[tuple[str, Any]]:
@@ -347,6 +355,7 @@ def _vm(found: Any) -> Vm:
         ephemeral=bool(local),
         created=created if isinstance(created, datetime) and created.tzinfo else None,
         since=_since(found),
+        why=_why(found),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,17 +19,27 @@ from recovery.provider.known import KEY, has
 
 VERSION = "2024-07-01"
 """The API version of an operation's status, for which the SDK has no method."""
+IN_THE_MACHINE = ("VMExtension", "VMAgent", "OSProvisioning", "VMStartTimedOut")
+"""How the code of an error begins that is about what runs in the VM. Azure has done its own part: an
+extension failed, and each step that boots a VM tries it again, or the guest did not say in time that it is
+up. "The VM may still finish provisioning successfully" is Azure's word of that."""
 Data = Mapping[str, Any]
+PROOF = "a new boot ID is the proof"
 Look = Callable[[Data], machines.ScaleSet | None]
 """None: what is looked at is surely not there. Raises ``Retry`` or ``Refused``."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation of Azure's: ``state`` is InProgress, Succeeded, Failed or Canceled."""
+    """``state`` is InProgress, Succeeded, Failed or Canceled; ``code`` is that of the error."""
 
     state: str
     reason: str = ""
+    code: str = ""
+
+    @property
+    def failed(self) -> bool:
+        return self.state in ("Failed", "Canceled")
 
 
 def operation(session: AzureSession, data: Data) -> Operation | None:
@@ -50,18 +61,22 @@ def operation(session: AzureSession, data: Data) -> Operation | None:
     state = answer.get("status")
     if not isinstance(state, str) or not state:
         return None  # it is no operation's status
-    return Operation(state, operation_failed(answer.get("error")))
+    error = answer.get("error")
+    code = str(error.get("code") or "") if isinstance(error, Mapping) else ""
+    return Operation(state, operation_failed(error), code)
 
 
 def in_place(session: AzureSession, machine: Machine, data: Data, action: str) -> Poll:
     """Restart, reimage, redeploy. Whether it has booted is not known here: the agent compares boot IDs."""
     what = named(data)
     known = operation(session, data)
-    if known is not None and known.state in ("Failed", "Canceled"):
+    if known is not None and known.failed and not known.code.startswith(IN_THE_MACHINE):
         return Failed(f"the {action} of {what} {known.state.lower()}: {known.reason}")
     found = machines.vm(session, data)
     if found is None or found.id != machine.id:
         return _gone(what, found)
+    if known is not None and known.failed:
+        return Running(f"the {action} of {what} {known.state.lower()} in the VM: {known.reason}; {PROOF}")
     if known is not None and known.state == "Succeeded":
         return Running(f"Azure has ended the {action} of {what}, which has not booted anew yet")
     if known is not None:
@@ -69,6 +84,9 @@ def in_place(session: AzureSession, machine: Machine, data: Data, action: str) -
     if stands_still(found.state):
         return Running(f"{what} is {found.state}")
     if _failed_since(data, found.state):
+        why = _why(session, data)
+        if why.startswith(IN_THE_MACHINE):
+            return Running(f"{what} is {found.state} after the {action}, by what is in it ({why}); {PROOF}")
         return Failed(f"{what} is {found.state} after the {action}")
     if data.get("operation"):
         return Running(f"Azure has accepted the {action} of {what}, which is {found.state}")
@@ -91,6 +109,14 @@ def _without_answer(session: AzureSession, machine: Machine, data: Data, action:
     if found.since != data["since"]:
         return Running(f"{what} is {found.state}, and Azure has been at work on it since the {action}")
     return NotApplied(f"{what} is {found.state} as before, and no operation is under way")
+
+
+def _why(session: AzureSession, data: Data) -> str:
+    """The code of what the VM is Failed by; "" where Azure does not say."""
+    with contextlib.suppress(Retry, Refused):
+        found = machines.vm(session, data, since=True)
+        return found.why if found is not None else ""
+    return ""
 
 
 def _failed_since(data: Data, state: str) -> bool:
@@ -163,7 +189,7 @@ def may_be_removed(group: machines.ScaleSet, there: int) -> str:
 
 def _still_there(session: AzureSession, data: Data, what: str, found: Vm) -> Poll:
     known = operation(session, data)
-    if known is not None and known.state in ("Failed", "Canceled"):
+    if known is not None and known.failed:
         return Failed(f"the deletion of {what} {known.state.lower()}: {known.reason}")
     if found.state == "Deleting":
         return Running(f"{what} is being deleted")

@@ -206,9 +206,10 @@ class FakeArm(Front):
         """The next operation is accepted, and takes so many seconds."""
         self._state.next_late.append(seconds)
 
-    def fail_next(self, code: str, message: str = "It failed.") -> None:
-        """The next operation is accepted and ends as Failed. It has no effect."""
-        self._state.next_failure.append((code, message))
+    def fail_next(self, code: str, message: str = "It failed.", *, carried_out: bool = False) -> None:
+        """The next operation is accepted and ends as Failed. It has no effect, unless it is ``carried_out``:
+        then something in the machine has failed, such as an extension."""
+        self._state.next_failure.append((code, message, carried_out))
 
     def hollow_next(self) -> None:
         """The next operation is accepted and ends as Succeeded. It has no effect."""

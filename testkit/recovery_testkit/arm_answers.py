@@ -189,7 +189,8 @@ def machine_body(azure: ArmState, machine: Instance, with_view: bool) -> Json:
 
 def view(azure: ArmState, machine: Instance) -> Json:
     state, power = machine.provisioning.lower(), machine.power
-    provisioning = {"code": f"ProvisioningState/{state}", "displayStatus": f"Provisioning {state}"}
+    code = f"ProvisioningState/{state}" + (f"/{machine.why}" if machine.why else "")
+    provisioning = {"code": code, "displayStatus": f"Provisioning {state}"}
     running = {"code": f"PowerState/{power}", "displayStatus": f"VM {power}"}
     if state in ("updating", "deleting", "creating"):
         provisioning["displayStatus"] = state.capitalize()

@@ -64,6 +64,8 @@ class Instance:
     provisioning: str = "Creating"
     since: float = 0.0
     """Unix time from which it is in its provisioning state."""
+    why: str = ""
+    """Why it is Failed, as a code; its instance view shows it."""
     power: str = "starting"
 
 
@@ -110,6 +112,8 @@ class Operation:
     due: float | None
     failure: tuple[str, str] | None = None
     hollow: bool = False
+    carried_out: bool = False
+    """Although it failed: what runs in the machine has."""
     ended: float | None = None
     capacity: int | None = None
     """What the capacity of ``owner`` is once it ends, where that shows late."""
@@ -166,7 +170,7 @@ class ArmState:
         self.whole_set_calls = self.scaled_in = 0
         self.held = self.signatures_required = self.capacity_shows_late = False
         self.next_late: deque[float] = deque()
-        self.next_failure: deque[tuple[str, str]] = deque()
+        self.next_failure: deque[tuple[str, str, bool]] = deque()
         self.next_hollow = 0
         self.hooks: dict[str, list[Hook]] = {"create": [], "boot": [], "delete": []}
         self._happened: deque[tuple[str, Instance]] = deque()
@@ -237,7 +241,8 @@ class ArmState:
         if not self.held:
             operation.due = now + (self.next_late.popleft() if self.next_late else self.operation_seconds)
         if self.next_failure:
-            operation.failure = self.next_failure.popleft()
+            code, message, operation.carried_out = self.next_failure.popleft()
+            operation.failure = (code, message)
         elif self.next_hollow:
             self.next_hollow, operation.hollow = self.next_hollow - 1, True
         state = {"delete": "Deleting", "create": "Creating"}.get(verb, "Updating")
@@ -262,8 +267,10 @@ class ArmState:
         operation.ended = self.now()
         for target in operation.targets:
             if operation.failure and operation.verb != TRIM:
-                self._finish(target, "Failed")
+                self._finish(target, "Failed", operation.failure[0])
                 self.count(self.instances[target], +1 if operation.verb == "delete" else 0)
+                if operation.carried_out:
+                    self.change(target, EFFECTS[operation.verb])
             elif operation.hollow:
                 self._finish(target, "Succeeded")
             elif operation.verb in ("delete", TRIM):
@@ -285,8 +292,9 @@ class ArmState:
             extra = operation.targets[: operation.surplus]
             self.begin(TRIM, extra, operation.location, operation.owner, operation.provider)
 
-    def _finish(self, target: str, provisioning: str) -> None:
-        self.instances[target] = replace(self.instances[target], provisioning=provisioning, since=self.now())
+    def _finish(self, target: str, provisioning: str, why: str = "") -> None:
+        machine, now = self.instances[target], self.now()
+        self.instances[target] = replace(machine, provisioning=provisioning, since=now, why=why)
 
     def change(self, target: str, effect: Callable[[Instance], Instance]) -> None:
         """Apply ``effect`` to a machine. A boot is reported to the hooks."""

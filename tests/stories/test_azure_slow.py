@@ -176,6 +176,46 @@ def test_a_machine_that_boots_as_it_was_asked_to_is_not_deleted(failed: FailedBe
     assert restarts(failed) == ["restart"]
 
 
+@pytest.fixture
+def then_replaces() -> Iterator[FleetOnAzure]:
+    stage = FleetOnAzure(boot_takes=240, remedy=THEN_REPLACES)
+    yield stage
+    stage.arm.stop()
+
+
+FAILS_AFTER_IT = ["VMExtensionProvisioningError", "VMAgentStatusCommunicationError", "VMStartTimedOut"]
+
+
+@pytest.mark.parametrize("status", ["is readable", "may not be read"])
+@pytest.mark.parametrize("code", [*FAILS_AFTER_IT, "OSProvisioningTimedOut"])
+def test_a_machine_in_which_something_fails_after_its_restart_is_not_deleted_as_it_boots(
+    then_replaces: FleetOnAzure, code: str, status: str
+) -> None:
+    """Azure's part is done, and its operation ends as Failed: an extension failed, or it waited in vain for
+    the guest to say that it is up."""
+    arm = then_replaces.arm
+    if status == "may not be read":
+        arm.deny("Microsoft.Compute/locations/operations/read")
+    arm.fail_next(code, "The VM may still start successfully.", carried_out=True)
+    writes(then_replaces, NEURON)
+    pass_time(then_replaces, 900, then_replaces, step=5.0)  # type: ignore[arg-type]
+    assert restarts(then_replaces) == ["restart"]
+    assert any("new boot ID" in x for x in record_sentences(then_replaces))
+
+
+@pytest.mark.parametrize("status", ["is readable", "may not be read"])
+def test_a_restart_that_azure_could_not_do_is_followed_by_the_next_step(
+    then_replaces: FleetOnAzure, status: str
+) -> None:
+    if status == "may not be read":
+        then_replaces.arm.deny("Microsoft.Compute/locations/operations/read")
+    then_replaces.arm.fail_next("AllocationFailed")
+    writes(then_replaces, NEURON)
+    asked = lambda: len(restarts(then_replaces)) > 1  # noqa: E731
+    pass_time(then_replaces, 300, then_replaces, step=5.0, until=asked)  # type: ignore[arg-type]
+    assert len(restarts(then_replaces)) == 2
+
+
 class SlowBoot(AzureStage):
     """With sidecars. A machine that was asked to boot needs four minutes, in which its agent is down."""
 
