@@ -136,6 +136,9 @@ _BOUNDED = re.compile(
     "allows"
 )
 """What has to allow a call besides the role's own policy."""
+_OF_A_MEMBER = frozenset({"SetInstanceHealth"})
+"""Calls about an instance that was looked at just before. If it is not known, its group has just ended it, or
+one of the answers is old: the next look tells."""
 _HANDSHAKE = ("CERTIFICATE_VERIFY_FAILED", "HANDSHAKE", "WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL")
 
 
@@ -232,6 +235,8 @@ def translate(
         return _grace(error, what, now)
     if fate is Fate.DENIED:
         return _denied(error, what)
+    if fate is Fate.MISSING and operation in _OF_A_MEMBER:
+        return Retry(f"{what} was not done, Auto Scaling does not know what it listed a moment ago: {words}")
     return _SAY[fate](what, words)
 
 

@@ -28,7 +28,8 @@ NOT_SEEN = "SubscriptionNotFound"
 """The code of a 404 that says nothing of the thing that was asked for: its subscription is of another cloud,
 or of another tenant than the token's."""
 NO_INSTANCE = "is not an active Virtual Machine Scale Set VM"
-"""Compute's words about an instance of a scale set that is gone, with the code InvalidParameter."""
+"""Compute's words about an instance of a scale set that is gone, or whose deletion has begun (cloud-provider-
+azure, ``vmssVMNotActiveErrorMessage``), with the code InvalidParameter and status 400 or 404."""
 _BY_A_PERSON = {
     "ScopeLocked": "a lock on it forbids it, until a person removes the lock",
     "ReadOnlyDisabledSubscription": "its subscription is disabled, until a person enables it",
@@ -83,6 +84,8 @@ def fate_of(error: Exception) -> Fate | None:
         return Fate.LOST  # it is no answer of Resource Manager's, but a gateway's
     if status in _STATUS:
         return _STATUS[status]
+    if status == 400 and NO_INSTANCE in message_of(error):
+        return Fate.MISSING
     return Fate.REJECTED if 400 <= status < 500 else Fate.LOST
 
 
@@ -106,11 +109,14 @@ def code_of(error: Exception) -> str:
 def does_not_exist(error: Exception) -> bool:
     """Whether Azure says that the thing asked for is not there.
 
-    A bare 404 does not: it may be a gateway's. Nor does one about the subscription or the resource provider
-    ("Troubleshoot common errors"): of the thing itself nothing is said.
+    A bare 404 does not: it may be a gateway's. Nor does a 400, or one about the subscription or the resource
+    provider ("Troubleshoot common errors"): of the thing itself nothing is said.
     """
-    named = code_of(error).endswith("NotFound") or NO_INSTANCE in message_of(error)
-    return fate_of(error) is Fate.MISSING and named
+    return status_of(error) == 404 and fate_of(error) is Fate.MISSING and _not_there(error)
+
+
+def _not_there(error: Exception) -> bool:
+    return code_of(error).endswith("NotFound") or NO_INSTANCE in message_of(error)
 
 
 def message_of(error: Exception) -> str:
@@ -168,12 +174,14 @@ def translate(error: Exception, what: str, mutating: bool) -> NodeRecoveryError:
     """The error to raise instead of ``error``.
 
     ``what`` names the call for people. A lost answer is ``Ambiguous`` only if the call is ``mutating``, else
-    ``Retry``. An error that is not the SDK's is a bug, and is raised as it is.
+    ``Retry``. An error that is not the SDK's is a bug, and is raised as it is. That Azure does not know a
+    thing refuses nothing: one answer may be older than it (cloud-provider-azure asks again after a 404,
+    "because of ARM replication latency"). Who must know that it is gone asks ``does_not_exist`` for a while.
     """
     fate = fate_of(error)
     if fate is None:
         raise error
-    unsaid = fate is Fate.LOST or (fate is Fate.MISSING and not does_not_exist(error))
+    unsaid = fate is Fate.LOST or (fate is Fate.MISSING and not _not_there(error))
     if unsaid and not mutating:
         return Retry(f"{what} got no usable answer: {words_of(error)}")
     if fate is Fate.BUSY and (why := _by_a_person(error)):
@@ -190,8 +198,8 @@ _SAY: dict[Fate, Callable[[str, str], NodeRecoveryError]] = {
     Fate.CREDENTIALS: lambda what, words: Retry(
         f"{what} was not done, there is no good token for Azure: {words}", timedelta(seconds=60)
     ),
-    Fate.MISSING: lambda what, words: Refused(
-        f"{what} cannot be done, Azure does not know the machine any more: {words}"
+    Fate.MISSING: lambda what, words: Retry(
+        f"{what} was not done, Azure does not know it; one answer may be an old one: {words}"
     ),
     Fate.ELSEWHERE: lambda what, words: Refused(
         f"{what} says nothing of the machine: Azure does not know its subscription; is it of the tenant and "

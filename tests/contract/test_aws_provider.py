@@ -773,7 +773,7 @@ def test_a_refusal_within_the_grace_period_says_until_when(
 @pytest.mark.parametrize(
     ("status", "code", "message", "expected", "sentence"),
     [
-        (400, "ValidationError", "No managed instance found for instance ID: i-1", Refused, "any more"),
+        (400, "ValidationError", "No managed instance found for instance ID: i-1", Retry, "a moment ago"),
         (400, "ValidationError", "HealthStatus is wrong", Refused, "AWS refused autoscaling"),
         (400, "ScalingActivityInProgress", "busy", Retry, "turned .* away for now"),
         (400, "ResourceContention", "busy", Retry, "turned .* away for now"),

@@ -1141,6 +1141,72 @@ def test_one_answer_that_lacks_a_machine_of_aks_refuses_no_step(world: AzureWorl
             provider.preflight(machine, Step.REPLACE)
 
 
+NOT_THERE = {
+    "it was not found": (404, "NotFound", "The entity was not found in this Azure location."),
+    "its deletion has begun": (
+        400,
+        "InvalidParameter",
+        "The provided instanceId 0 is not an active Virtual Machine Scale Set VM instanceId.",
+    ),
+}
+
+
+@pytest.mark.parametrize("answer", NOT_THERE.values(), ids=NOT_THERE)
+@pytest.mark.parametrize("action", [Step.REPLACE, Step.REBOOT])
+def test_one_answer_that_does_not_know_a_vm_which_was_there_a_moment_ago_refuses_no_step(
+    world: AzureWorld, provider: AzureProvider, machine: Machine, action: Step, answer: tuple[int, str, str]
+) -> None:
+    """It may be an old one, or somebody else's deletion has just begun: the next look tells."""
+    ready = provider.preflight(machine, action)
+    status, code, message = answer
+    world.arm.refuse(status, code, message)
+    with pytest.raises(Retry, match="was not done, Azure does not know"):
+        provider.start(machine, action, TOKEN, ready.reference)
+    assert provider.start(machine, action, TOKEN, ready.reference).data["operation"]
+
+
+@pytest.mark.parametrize("asked", ["agentPools/gpu", "agentPools/gpu/machines"])
+def test_one_answer_that_lacks_a_pool_of_aks_refuses_no_step(world: AzureWorld, asked: str) -> None:
+    provider, machine, cluster = on_aks(world, AZURE_ALLOW="aks-replace")
+    lacking = json.dumps({"error": {"code": "NotFound", "message": "It was not found."}}).encode()
+    world.arm.answer(f"GET {cluster}/{asked}", lacking, status=404, times=1)
+    with pytest.raises(Retry, match="one answer may be an old one"):
+        provider.preflight(machine, Step.REPLACE)
+    assert provider.preflight(machine, Step.REPLACE).reference.data["capacity"] == 2
+
+
+def test_one_answer_that_lacks_a_pool_does_not_leave_it_smaller_by_one(world: AzureWorld) -> None:
+    provider, machine, cluster = on_aks(world, AZURE_ALLOW="aks-replace")
+    reference = begun(provider, machine, Step.REPLACE)
+    world.arm.finish()
+    lacking = json.dumps({"error": {"code": "NotFound", "message": "It was not found."}}).encode()
+    world.arm.answer(f"GET {cluster}/agentPools/gpu", lacking, status=404, times=1)
+    with pytest.raises(Retry, match="one answer may be an old one"):
+        provider.finish(machine, reference)
+
+
+def test_one_answer_that_lacks_a_scale_sets_list_refuses_no_step(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    lacking = json.dumps({"error": {"code": "NotFound", "message": "It was not found."}}).encode()
+    world.arm.answer(f"GET {world.set}/virtualMachines", lacking, status=404, times=1)
+    with pytest.raises(Retry, match="one answer may be an old one"):
+        provider.preflight(machine, Step.REPLACE)
+
+
+def test_a_vm_whose_deletion_has_begun_is_not_gone(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    """So the cloud provider for Azure reads Compute's "not active"."""
+    status, code, message = NOT_THERE["its deletion has begun"]
+    body = json.dumps({"error": {"code": code, "message": message}}).encode()
+    world.arm.answer(f"GET {world.first.id}", body, status)
+    for _ in range(2):
+        with pytest.raises(Retry, match="one answer may be an old one"):
+            provider.gone(machine)
+        world.later()
+
+
 def test_an_answer_without_end_is_not_read_to_its_end(world: AzureWorld, provider: AzureProvider) -> None:
     machine = provider.identify(world.node)
     world.arm.answer("GET */virtualMachines/*", b'{"name": "' + b"x" * LARGEST)
