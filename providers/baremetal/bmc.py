@@ -31,6 +31,10 @@ LATER = timedelta(seconds=15)
 MOST_PATIENCE = timedelta(minutes=10)  # a longer Retry-After is not believed
 
 
+class KnowsNothing(Refused):
+    """It knows no such thing. One that is starting knows nothing for a while."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Seconds to connect (per address), until the whole answer is there, and that a look may take before a
@@ -107,7 +111,8 @@ class Wire:
         if answer.status_code in (301, 302, 307, 308) and "Location" in answer.headers:
             answer = self._send("GET", urljoin(path, answer.headers["Location"]), None)
         if answer.status_code != 200:
-            raise self._turned_away(answer, "a look at it")
+            error = self._turned_away(answer, "a look at it")
+            raise KnowsNothing(error.reason) if answer.status_code == 404 else error
         try:
             found = json.loads(answer.content or b"")
         except (ValueError, RecursionError):
@@ -183,7 +188,7 @@ class Wire:
             return Ambiguous(f"{self._who} may have reset it, its answer was lost: {words}")
         return Retry(f"{self._who} did not answer: {words}", LATER)
 
-    def _turned_away(self, answer: Answer, what: str) -> NodeRecoveryError:
+    def _turned_away(self, answer: Answer, what: str) -> Retry | Refused:
         """The error for an answer by which nothing was changed."""
         status, words = answer.status_code, self._words(answer)
         if status in (401, 403):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from providers.baremetal.base import BareMetalProvider, unable
-from providers.baremetal.bmc import LATER, Limits, brief
+from providers.baremetal.bmc import LATER, KnowsNothing, Limits, brief
 from providers.baremetal.inventory import Inventory
 from providers.baremetal.machine import NAME, SYSTEM_PATH, canonical
 from providers.baremetal.system import (
@@ -39,14 +40,17 @@ from recovery.model import (
     Unfinished,
     Unseen,
 )
+from recovery.provider.lacking import Lacking
 from recovery.provider.late import not_late
 from recovery.provider.protocol import Finding, ProviderContext
 
 INSTALL = "BAREMETAL_POWER=redfish needs sushy: install node-recovery[metal]"
 ASKED_AGAIN = 5.0  # seconds for which an answer of preflight or poll is kept: BMCs are slow
 SWITCHED_ON_AGAIN = 15.0  # seconds between two requests to switch on what was switched off
+TAKES_TO_SWITCH_ON = 300.0  # seconds for which a BMC may say that it is off, and refuse to switch it on again
 READ = frozenset({"redfish:Login"})
 RESET = READ | {"redfish:ConfigureComponents"}
+Seen = TypeVar("Seen")
 
 
 def require_sdk() -> None:
@@ -76,6 +80,7 @@ class RedfishProvider(BareMetalProvider):
         self._own = "" if concluder else environ.get("NODE_NAME", "")
         self._known: dict[tuple[str, str], tuple[float, object, Any]] = {}
         self._switched_on: dict[str, float] = {}
+        self._lacking = Lacking(clock)
         self.call_timeout = self._limits.longest
 
     # ------------------------------------------------------------ preflight, start
@@ -83,7 +88,8 @@ class RedfishProvider(BareMetalProvider):
     def preflight(self, machine: Machine, action: Step) -> Preflight:
         """Look at the machine through its BMC. Raises ``Refused`` or ``Retry``."""
         self._check(machine, action)
-        found: Preflight = self._recent("preflight", machine, "", lambda: self._preflight(machine))
+        look = lambda: self._patiently(machine, lambda: self._preflight(machine))  # noqa: E731
+        found: Preflight = self._recent("preflight", machine, "", look)
         return found
 
     def _preflight(self, machine: Machine) -> Preflight:
@@ -116,7 +122,8 @@ class RedfishProvider(BareMetalProvider):
         begun = self._clock.boottime()
         self._known.clear()
         talk = self._talk(machine)
-        system = talk.same(self._path(data))
+        path = self._path(data)
+        system = self._patiently(machine, lambda: talk.same(path))
         power = power_of(system)
         if power.startswith(CHANGING) or chosen(power, talk.offered(system)) != data.get("reset"):
             raise Retry(f"{talk.who} says something else than a moment ago: looking again before a reset")
@@ -133,13 +140,8 @@ class RedfishProvider(BareMetalProvider):
         return found
 
     def _poll(self, machine: Machine, data: Mapping[str, Any]) -> Poll:
-        talk, path = self._talk(machine), self._path(data)
-        try:
-            system = talk.system(path)
-        except Refused as error:  # a BMC that is starting knows nobody and nothing for a while
-            raise Retry(error.reason, LATER) from error
-        if not stated(system):
-            raise Retry(f"{talk.who} states no UUID: whose power it shows is not known", LATER)
+        talk = self._talk(machine)
+        system = self._asked(talk, self._path(data))
         if stated(system) != canonical(machine.id):
             return Gone(f"another machine is behind {talk.who}: {brief(str(system.uuid), talk.wire.known)}")
         return outcome(talk.who, system, data)
@@ -151,18 +153,24 @@ class RedfishProvider(BareMetalProvider):
         if data.get("reset") != FORCE_OFF:
             return
         talk = self._talk(machine)
-        system = talk.same(self._path(data))
+        system = talk.own(self._asked(talk, self._path(data)))
         if not isinstance(outcome(talk.who, system, data), Unfinished):
             return
         now = self._clock.monotonic()
-        since = now - self._switched_on.get(machine.id, -SWITCHED_ON_AGAIN)
+        since = now - self._switched_on.get(machine.id, -math.inf)
         if since < SWITCHED_ON_AGAIN:
             left = timedelta(seconds=SWITCHED_ON_AGAIN - since)
             raise Retry(
                 f"{talk.who} was asked {since:.0f} s ago to switch it on, and says that it is off", left
             )
         self._switched_on[machine.id] = now
-        self._switch_on(talk, system)
+        try:
+            self._switch_on(talk, system)
+        except Refused as error:
+            if since < TAKES_TO_SWITCH_ON:  # it took the order before this one, and is behind
+                raise Retry(error.reason, LATER) from error
+            del self._switched_on[machine.id]
+            raise
 
     def _switch_on(self, talk: Talk, system: Any) -> None:
         offered = talk.offered(system) or UNSAID
@@ -245,6 +253,30 @@ class RedfishProvider(BareMetalProvider):
         """The BMC, by its address and credentials of now: neither is ever taken from a record."""
         bmc = self._inventory.find(machine)
         return Talk(machine, bmc, self._inventory.credentials_for(bmc), self._limits, self._clock)
+
+    @staticmethod
+    def _asked(talk: Talk, path: str) -> Any:
+        """The system that something was asked of. Raises ``Retry``: a BMC that is starting knows nobody and
+        nothing for a while, and that ends nothing that was begun."""
+        try:
+            system = talk.system(path)
+        except Refused as error:
+            raise Retry(error.reason, LATER) from error
+        if not stated(system):
+            raise Retry(f"{talk.who} states no UUID: whose power it shows is not known", LATER)
+        return system
+
+    def _patiently(self, machine: Machine, look: Callable[[], Seen]) -> Seen:
+        """What ``look`` sees. That a BMC knows nothing counts once each answer of a minute says so."""
+        try:
+            found = look()
+        except KnowsNothing as error:
+            if self._lacking.surely(machine.id, lacks=True):
+                raise
+            why = f"{error.reason}; asking again, for one that is starting knows nothing"
+            raise Retry(why, LATER) from error
+        self._lacking.surely(machine.id, lacks=False)
+        return found
 
     def _recent(self, use: str, machine: Machine, what: object, ask: Callable[[], Any]) -> Any:
         """An answer of a moment ago to the same question, or a new one."""

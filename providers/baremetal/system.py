@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from providers.baremetal.bmc import LATER, Limits, Wire, brief
+from providers.baremetal.bmc import LATER, KnowsNothing, Limits, Wire, brief
 from providers.baremetal.machine import Bmc, Credentials, canonical
 from recovery.clock import Clock
 from recovery.errors import Refused, Retry
@@ -46,7 +46,7 @@ class Talk:
             root = sushy.Sushy(self.bmc.origin, auth=auth, connector=self.wire)
             paths = root.get_system_collection().members_identities
         if not 0 < len(paths) <= MOST_SYSTEMS:
-            raise Refused(
+            raise KnowsNothing(
                 f"{self.who} has {len(paths)} systems: put the path of the right one into the inventory"
             )
         return self._mine(paths)
@@ -69,11 +69,14 @@ class Talk:
                 return found
         if unread is not None:
             raise unread
-        raise Refused(f"{self.who} has {len(paths)} systems, and none of them is {self.machine.id}")
+        raise KnowsNothing(f"{self.who} has {len(paths)} systems, and none of them is {self.machine.id}")
 
     def same(self, path: str = "") -> Any:
         """The same, if the BMC says that it is this very machine (law 4). Raises ``Refused`` naming both."""
-        found = self.system(path)
+        return self.own(self.system(path))
+
+    def own(self, found: Any) -> Any:
+        """``found``, if it is this very machine."""
         mine = canonical(self.machine.id)
         if not mine:
             raise Refused(
@@ -82,7 +85,7 @@ class Talk:
         if stated(found) == mine:
             return found
         told = brief(str(found.uuid), self._known) if found.uuid else "none"
-        raise Refused(
+        raise (Refused if stated(found) else KnowsNothing)(
             f"{self.who} states the UUID {told}, and the machine is {self.machine.id}: nothing is asked"
         )
 

@@ -273,6 +273,10 @@ def test_a_bmc_that_states_another_uuid_or_none_is_asked_for_nothing(
     world.emulator.change(MINE, uuid=states)
     world.inventory(f"{world.proxy.url}{PATH}")
     world.later()
+    known = Refused if states == OTHER else Retry
+    with pytest.raises(known, match=told):
+        provider.preflight(machine, Step.REBOOT)
+    world.later()
     with pytest.raises(Refused, match=told):
         provider.preflight(machine, Step.REBOOT)
     with pytest.raises(Refused, match=told):
@@ -378,16 +382,59 @@ def test_where_no_system_is_the_machine_a_person_is_told(
     world: RedfishWorld, provider: RedfishProvider, machine: Machine
 ) -> None:
     world.emulator.reset(OTHER, IS_OFF)
-    with pytest.raises(Refused, match=f"has 2 systems, and none of them is {MINE}"):
-        provider.preflight(machine, Step.REBOOT)
+    for error in (Retry, Refused):
+        with pytest.raises(error, match=f"has 2 systems, and none of them is {MINE}"):
+            provider.preflight(machine, Step.REBOOT)
+        world.later()
 
 
 def test_a_path_that_the_bmc_does_not_know_is_refused(
     world: RedfishWorld, provider: RedfishProvider, machine: Machine
 ) -> None:
     world.inventory(f"{world.proxy.url}/redfish/v1/Systems/None")
-    with pytest.raises(Refused, match=r"refused a look at it \(HTTP 404\)"):
+    for error in (Retry, Refused):
+        with pytest.raises(error, match=r"refused a look at it \(HTTP 404\)"):
+            provider.preflight(machine, Step.REBOOT)
+        world.later()
+
+
+def knows_nothing(world: RedfishWorld, how: str) -> None:
+    """What a BMC says that is starting, in one answer."""
+    if how == "no UUID":
+        world.proxy.edit(SYSTEM, f'"UUID": "{MINE}"', '"UUID": null')
+    elif how == "no system":
+        none = {"@odata.id": "/redfish/v1/Systems", "Name": "Systems", "Members": []}
+        world.proxy.answer("GET /redfish/v1/Systems", json.dumps(none).encode(), "application/json")
+    else:
+        world.proxy.answer(SYSTEM, b"{}", "application/json", status=404)
+
+
+@pytest.mark.parametrize("how", ["no UUID", "no system", "404"])
+def test_one_answer_of_a_bmc_that_is_starting_refuses_no_step(
+    world: RedfishWorld, provider: RedfishProvider, machine: Machine, how: str
+) -> None:
+    """It knows nobody and nothing for a while. That handed the node to a person at once."""
+    knows_nothing(world, how)
+    with pytest.raises(Retry, match="one that is starting knows nothing"):
         provider.preflight(machine, Step.REBOOT)
+    ready = provider.preflight(machine, Step.REBOOT)
+    if how != "no system":  # the path is known by now
+        knows_nothing(world, how)
+        with pytest.raises(Retry, match="one that is starting knows nothing"):
+            provider.start(machine, Step.REBOOT, TOKEN, ready.reference)
+        assert world.mutating_calls() == 0
+    provider.start(machine, Step.REBOOT, TOKEN, ready.reference)
+
+
+def test_a_bmc_that_knows_nothing_for_a_minute_is_a_persons_business(
+    world: RedfishWorld, provider: RedfishProvider, machine: Machine
+) -> None:
+    world.emulator.change(MINE, uuid="")
+    world.inventory(f"{world.proxy.url}{PATH}")
+    for error in (Retry, Refused):
+        with pytest.raises(error, match="states the UUID none"):
+            provider.preflight(machine, Step.REBOOT)
+        world.later()
 
 
 # ---------------------------------------------------------------- which reset
@@ -1252,6 +1299,36 @@ def test_a_refusal_because_it_is_on_already_is_none(
     world.answers(400, error("iLO.2.14.InvalidOperationForSystemState"))
     off_and_on.finish(machine, reference)
     assert world.resets() == ["ForceOff", "On", "On"]
+
+
+@pytest.mark.parametrize("how", ["no UUID", "404", "401"])
+def test_one_answer_of_a_bmc_that_is_starting_leaves_no_machine_switched_off(
+    world: RedfishWorld, off_and_on: RedfishProvider, machine: Machine, how: str
+) -> None:
+    reference = switched_off(world, off_and_on, machine)
+    if how == "401":
+        world.proxy.answer(SYSTEM, b"{}", "application/json", status=401)
+    else:
+        knows_nothing(world, how)
+    rules = world.proxy._state.rules
+    rules.insert(0, rules.pop())  # before the edit of what the BMC offers
+    with pytest.raises(Retry):
+        off_and_on.finish(machine, reference)
+    assert world.resets() == ["ForceOff"]
+    off_and_on.finish(machine, reference)
+    assert world.resets() == ["ForceOff", "On"]
+
+
+def test_a_bmc_that_refuses_to_switch_on_what_it_has_begun_to_is_behind(
+    world: RedfishWorld, off_and_on: RedfishProvider, machine: Machine
+) -> None:
+    """It took the first order, and says still that it is off. A person got the machine as it booted."""
+    reference = switched_off(world, off_and_on, machine)
+    off_and_on.finish(machine, reference)
+    world.later()
+    world.answers(400, error("iLO.2.14.InvalidOperationForSystemState"))
+    with pytest.raises(Retry, match="InvalidOperationForSystemState"):
+        off_and_on.finish(machine, reference)
 
 
 def test_what_has_no_second_step_is_not_finished(
