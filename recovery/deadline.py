@@ -114,6 +114,12 @@ def sent_while(may: Callable[[], bool]) -> Iterator[None]:
         _SENT_WHILE.reset(token)
 
 
+def may_be_sent() -> bool:
+    """What ``sent_while`` says now. For who does more before a request than to connect."""
+    may = _SENT_WHILE.get()
+    return may is None or may()
+
+
 class _Answer(http.client.HTTPResponse):
     """An answer for which the socket's time-out is that of the whole, from the first byte of its headers."""
 
@@ -136,8 +142,7 @@ class _InTime:
     def connect(self) -> None:
         stock: Any = super()
         stock.connect()
-        may = _SENT_WHILE.get()
-        if may is not None and not may():
+        if not may_be_sent():
             from urllib3.exceptions import ConnectTimeoutError
 
             stock.close()

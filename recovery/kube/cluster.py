@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -10,6 +11,7 @@ from typing import Any, Protocol
 from urllib import parse
 
 from recovery.clock import ApiTime, Clock
+from recovery.deadline import sent_while
 from recovery.errors import NotFound, TooLong
 from recovery.kube import node_rows, shapes
 from recovery.kube.bounded import bounded, view_of
@@ -38,6 +40,9 @@ quote = lru_cache(1024)(parse.quote)
 NODES = "/api/v1/nodes"
 TOKEN_LIFE = 6 * 3600
 """Seconds. An API server may give less (``--service-account-max-token-expiration``), and says so."""
+SENT_WITHIN = 5.0
+"""Seconds after which what ends or boots a machine is not sent any more. An answer may take ten more, and no
+provider's ``call_timeout`` is shorter than both."""
 PAGE, NODE_PAGE = 100, 250
 """Objects on a page; and Nodes, of which less is kept while the page is read."""
 MERGE_PATCH = "application/merge-patch+json"
@@ -457,12 +462,21 @@ class Cluster:
 
     def patch_object(self, ref: ObjectRef, patch: dict[str, Any]) -> None:
         """A merge patch. Put ``metadata.uid`` and ``metadata.resourceVersion`` into it."""
-        self._stored("PATCH", _object(ref), body=patch, content_type=MERGE_PATCH)
+        with self._in_time():
+            self._stored("PATCH", _object(ref), body=patch, content_type=MERGE_PATCH)
 
     def delete(self, item: ClusterDelete) -> None:
         """Delete the very object; ``Conflict`` if another has taken its name."""
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": item.uid}}
-        self._call("DELETE", f"/apis/{item.api_version}/{item.plural}/{quote(item.name)}", body=options)
+        with self._in_time():
+            self._call("DELETE", f"/apis/{item.api_version}/{item.plural}/{quote(item.name)}", body=options)
+
+    @contextmanager
+    def _in_time(self) -> Iterator[None]:
+        """For what ends or boots a machine. It is not sent late: others may have gone on by then."""
+        begun = self._clock.boottime()
+        with sent_while(lambda: self._clock.boottime() - begun <= SENT_WITHIN):
+            yield
 
 
 def _pod(pod: PodView) -> str:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from recovery.clock import Clock
-from recovery.deadline import bound, patient
+from recovery.deadline import bound, may_be_sent, patient
 from recovery.errors import (
     ApiError,
     ApiUnavailable,
@@ -144,6 +144,8 @@ class KubernetesTransport:
             wanted["Content-Type"] = content_type or "application/json"
         url, sent = self._prepared(method, path, query or {}, wanted)
         payload = None if body is None else json.dumps(body).encode()
+        if not may_be_sent():
+            raise ApiUnavailable("the API server was not asked: its credentials came late, nothing was sent")
         try:
             answer = self._client.rest_client.pool_manager.request(
                 method,

@@ -36,12 +36,16 @@ from recovery.clock import SystemClock
 from recovery.deadline import in_time
 from recovery.errors import Ambiguous, ApiUnavailable, NodeRecoveryError, Retry
 from recovery.kube import transport
+from recovery.kube.cluster import Cluster
 from recovery.kube.kubeconfig import Target
 from recovery.kube.transport import KubernetesTransport
+from recovery.model import ClusterDelete
 from recovery.provider.monitor import Metric
+from recovery.provider.protocol import ObjectRef
 from recovery.signals.prometheus_http import PrometheusClient
 from tests.builders.tls import certified
 
+real_getaddrinfo = socket.getaddrinfo
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 CHUNKED = OK + b"transfer-encoding: chunked\r\n\r\n"
 KINDS = {
@@ -469,4 +473,42 @@ def test_a_reset_by_a_bmc_is_not_sent_once_it_has_surely_ended(
     wire = Wire("the BMC", Bmc(server.url), Credentials("u", "p"), limits, late)
     with pytest.raises(Retry, match="the BMC did not answer: it took too long to connect: nothing was sent"):
         wire.post("/redfish/v1/", data={})
+    assert asked(server) == []
+
+
+NODE_CLAIM = ClusterDelete("karpenter.sh/v1", "nodeclaims", "claim-1", "uid-1", "NodeClaim", "Karpenter")
+HOST = ObjectRef("metal3.io/v1alpha1", "baremetalhosts", "metal", "host-1")
+ORDERS: dict[str, Callable[[Cluster], None]] = {
+    "the deletion of a NodeClaim": lambda cluster: cluster.delete(NODE_CLAIM),
+    "the annotation of a BareMetalHost": lambda cluster: cluster.patch_object(HOST, {"metadata": {}}),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+def test_what_ends_or_boots_a_machine_is_not_asked_of_the_api_server_once_it_has_surely_ended(
+    serve: Callable[..., Dripping], late: Late, tmp_path: Path, order: Callable[[Cluster], None]
+) -> None:
+    """Of the clouds it was not, and of the API server it was: a NodeClaim was deleted minutes late."""
+    server = serve("headers")
+    with pytest.raises(ApiUnavailable, match="nothing was sent"):
+        order(Cluster(connected(server.url, tmp_path), late, "here"))
+    assert asked(server) == []
+
+
+def test_nor_where_it_is_its_own_credentials_that_come_late(
+    serve: Callable[..., Dripping], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plugin of the kubeconfig is run for them, and the connection may be there already."""
+    server, clock = serve("length", pieces=0), Late(monkeypatch)
+    api = connected(server.url, tmp_path)
+    prepared = api._prepared
+
+    def slowly(*args: Any) -> Any:
+        clock.ahead += 30.0
+        return prepared(*args)
+
+    monkeypatch.setattr(api, "_prepared", slowly)
+    monkeypatch.setattr(socket, "getaddrinfo", real_getaddrinfo)
+    with pytest.raises(ApiUnavailable, match="nothing was sent"):
+        Cluster(api, clock, "here").delete(NODE_CLAIM)
     assert asked(server) == []
