@@ -225,8 +225,10 @@ def _member(route: Route, group: str, found: Any) -> Member:
     number = vm.name
     where = {**route, "instance": number}
     machine = Machine(NAME, vm.id, f"azure://{path_of(where)}", group, where)
+    ours = vm.there and power == "running" and bool(vm.id)
     state = vm.state if not vm.settled else power or "of no known power state"
-    ours = vm.settled and power == "running" and bool(vm.id)
+    if ours and not vm.settled:
+        state = f"{vm.state}, and {power}"
     return Member(machine, ours, state, vm.created, f"{route['scale_set']}_{number}")
 
 

@@ -123,8 +123,9 @@ class AzureProvider:
         return f"Azure says that {named(machine.route)} is {state}" if surely else None
 
     def members(self, machines: Sequence[Machine]) -> Iterator[GroupMembers]:
-        """Of Uniform scale sets, AKS's included: *in service* is Succeeded, and running. Of a VM with a name
-        its ID does not say which set it is in. A set that was deleted is no group any more."""
+        """Of Uniform scale sets, AKS's included: *in service* is running, with nothing under way: one that
+        is Failed counts, too. Of a VM with a name its ID does not say which set it is in. A set that was
+        deleted is no group any more."""
         for machine in machines:
             if machine.route.get("kind") == UNIFORM:
                 route = {k: machine.route[k] for k in ("kind", "subscription", "resource_group", "scale_set")}
