@@ -109,6 +109,17 @@ def power(session: AzureSession, route: Route) -> tuple[str, str]:
     return found or ("", "")
 
 
+def has_machine(session: AzureSession, route: Route, vm: Vm) -> bool:
+    """Whether nothing is under way with ``vm``, of the route's scale set or resource group, and it got one.
+
+    Of a VM that is Failed its power is asked: a failing extension is enough for that, and so is want of room.
+    """
+    if vm.settled or not vm.there:
+        return vm.settled
+    names = {"instance": vm.name} if route["kind"] == UNIFORM else {"vm": vm.name}
+    return power(session, {**route, **names})[1] == "running"
+
+
 def _power(found: Any) -> tuple[str, str]:
     states = [code.removeprefix(POWER) for code, _ in _statuses(found) if code.startswith(POWER)]
     return canonical(str(_under(found, "vm_id") or "")), states[0] if len(states) == 1 else ""

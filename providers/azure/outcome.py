@@ -152,8 +152,10 @@ def replaced(session: AzureSession, machine: Machine, data: Data, look: Look) ->
             return Running(f"{what} is gone; {wants}: it is {group.state}, and is not asked before that ends")
         return Unfinished(f"{what} is gone; {wants}")
     old = data.get(KEY)
-    # One that was made since, and is Failed, has taken nobody's place.
-    present = [m for m in found_there if m.settled or (m.there and has(old, m.id))]
+    # One that was made since, is Failed and does not run, has taken nobody's place.
+    present = [
+        m for m in found_there if (m.there and has(old, m.id)) or machines.has_machine(session, data, m)
+    ]
     newcomers = tuple(m.id for m in present if m.id and not has(old, m.id))
     if newcomers and (more := may_be_removed(group, len(found_there))):
         return Running(f"{what} is gone; {more}")
@@ -244,5 +246,7 @@ def _unique(session: AzureSession, cluster: Cluster, pool: str, name: str) -> st
     """The unique ID of a new machine's VM, which AKS does not tell; empty while it is being made."""
     path = aks.machine(session, cluster, pool, name) or ""
     route = route_of(f"azure://{path}")
-    found = machines.named_or_not(session, route) if route is not None else None
-    return found.id if found is not None and found.settled else ""
+    if route is None:
+        return ""
+    found = machines.named_or_not(session, route)
+    return found.id if found is not None and machines.has_machine(session, route, found) else ""

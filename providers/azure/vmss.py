@@ -190,19 +190,13 @@ class AzureProvider:
         return Preflight(
             Reference(NAME, Step.REPLACE, data),
             name,
-            short_by=max(0, group.capacity - 1 - sum(1 for m in others if self._is_there(data, m))),
+            short_by=max(
+                0, group.capacity - 1 - sum(machines.has_machine(self._session, data, m) for m in others)
+            ),
             adopt=adopt,
             not_yet=not_yet,
             alone=not self._options.autoscaler,
         )
-
-    def _is_there(self, data: Mapping[str, Any], other: Vm) -> bool:
-        """Whether the set has ``other``. Of one that is Failed its power is asked: it may never have got a
-        machine, and then another would find no room either."""
-        if other.settled or not other.there:
-            return other.settled
-        names = {"instance": other.name} if data["kind"] == UNIFORM else {"vm": other.name}
-        return machines.power(self._session, {**data, **names})[1] == "running"
 
     def _preflight_delete(self, machine: Machine, data: dict[str, Any], group: str) -> Preflight:
         """AKS's own way; the machine that AKS knows by the node's name must be the VM behind the node."""
