@@ -164,8 +164,8 @@ def _answered(error: Exception, operation: str) -> Fate:
             return fate
     if status == 429:
         return Fate.BUSY
-    if not 400 <= status < 500:
-        return Fate.LOST
+    if not 400 <= status < 500 or not code or code.isdigit():
+        return Fate.LOST  # each error of AWS has a code: a page without one is a proxy's, or a gateway's
     if status == 403:
         return Fate.DENIED
     if "grace period" in message.lower():

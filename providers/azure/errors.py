@@ -80,8 +80,8 @@ def fate_of(error: Exception) -> Fate | None:
         return Fate.CREDENTIALS if "ClientAuthenticationError" in names else Fate.LOST
     if status == 404 and code_of(error) == NOT_SEEN:
         return Fate.ELSEWHERE
-    if status == 404 and not code_of(error):
-        return Fate.LOST  # it is no answer of Resource Manager's, but a gateway's
+    if status in (400, 403, 404, 407) and not code_of(error):
+        return Fate.LOST  # it is no answer of Resource Manager's, but a proxy's or a gateway's
     if status in _STATUS:
         return _STATUS[status]
     if status == 400 and NO_INSTANCE in message_of(error):

@@ -834,6 +834,21 @@ def test_a_question_answered_by_a_well_formed_page_of_somebody_elses_is_asked_ag
     assert provider.preflight(machine, Step.REPLACE).group == world.group
 
 
+@pytest.mark.parametrize("status", [400, 403, 404, 407, 408])
+def test_a_well_formed_error_page_of_somebody_elses_is_no_refusal_of_awss(
+    world: AwsWorld, provider: AwsProvider, machine: Machine, status: int
+) -> None:
+    """Each error of AWS has a code. One page of a proxy's handed the node to a person."""
+    world.proxy.answer(INSTANCES, LOGIN_PAGE, "text/html", status=status, times=1)
+    with pytest.raises(Retry, match="got no usable answer"):
+        provider.preflight(machine, Step.REPLACE)
+    reference = provider.preflight(machine, Step.REPLACE).reference
+    world.proxy.answer("SetInstanceHealth", LOGIN_PAGE, "text/html", status=status, times=1)
+    with pytest.raises(Ambiguous, match="its answer was lost"):
+        provider.start(machine, Step.REPLACE, "t", reference)
+    assert world.mutating_calls() == 1
+
+
 def test_how_a_call_stands_is_asked_again_after_a_page_of_somebody_elses(begun: AwsWorld) -> None:
     begun.proxy.answer(INSTANCES, LOGIN_PAGE, "text/html", times=1)
     with pytest.raises(Retry, match="got no usable answer"):

@@ -1202,6 +1202,21 @@ def test_one_answer_that_lacks_a_pool_does_not_leave_it_smaller_by_one(world: Az
         provider.finish(machine, reference)
 
 
+@pytest.mark.parametrize("status", [400, 403, 404, 407])
+def test_an_error_page_of_somebody_elses_is_no_refusal_of_azures(
+    world: AzureWorld, provider: AzureProvider, machine: Machine, status: int
+) -> None:
+    """Each error of Azure has a code. One page of a proxy's handed the node to a person."""
+    page = b"<html><body>Blocked</body></html>"
+    world.arm.answer("GET *", page, status=status, times=1)
+    with pytest.raises(Retry, match="got no usable answer"):
+        provider.preflight(machine, Step.REPLACE)
+    reference = provider.preflight(machine, Step.REDEPLOY).reference
+    world.arm.answer("POST *", page, status=status, times=1)
+    with pytest.raises(Ambiguous, match="its answer was lost"):
+        provider.start(machine, Step.REDEPLOY, TOKEN, reference)
+
+
 def test_one_answer_that_lacks_a_scale_sets_list_refuses_no_step(
     world: AzureWorld, provider: AzureProvider, machine: Machine
 ) -> None:
