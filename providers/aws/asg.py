@@ -213,7 +213,22 @@ class AwsProvider:
         if action is Step.REBOOT:
             self._reboot(machine, reference)
             return Reference(NAME, action, {**reference.data, ACCEPTED: True})
-        self._mark_unhealthy(machine, reference)
+        try:
+            self._mark_unhealthy(machine, reference)
+        except Refused as refused:
+            raise self._ends_already(machine, reference) or refused from None
+        return None
+
+    def _ends_already(self, machine: Machine, reference: Reference) -> Retry | None:
+        """Why a refusal is no end: the instance was in service at the last look, and its group has begun to
+        end it since, as after a spot interruption. The next preflight follows that."""
+        with contextlib.suppress(Refused, Retry):
+            found = lookup.instance(self._session, machine, lookup.region(machine, reference))
+            if found is None:
+                return Retry(f"{machine} was not marked unhealthy: its group has ended it just then")
+            if found[1].leaving or found[1].ended:
+                state = f"it is {found[1].lifecycle} in group {found[0]}"
+                return Retry(f"{machine} was not marked unhealthy: its group is ending it, {state}")
         return None
 
     def _mark_unhealthy(self, machine: Machine, reference: Reference) -> None:

@@ -770,6 +770,23 @@ def test_a_refusal_within_the_grace_period_says_until_when(
     assert world.mutating_calls() == 1
 
 
+@pytest.mark.parametrize("state", ["Terminating:Wait", "Terminated", ""])
+def test_an_instance_that_its_group_ends_just_then_is_no_persons_business(
+    world: AwsWorld, provider: AwsProvider, machine: Machine, state: str
+) -> None:
+    """A spot interruption, a refresh, a health check of its own: the next look follows that end."""
+    reference = provider.preflight(machine, Step.REPLACE).reference
+    if state:
+        world.aws.set_lifecycle(world.instance, state)
+    else:
+        world.aws.terminate(world.instance)
+    told = f"The instance {world.instance} is not in a state in which its health can be set"
+    world.proxy.fail("SetInstanceHealth", 400, "ValidationError", told)
+    with pytest.raises(Retry, match=r"its group (has ended it just then|is ending it)"):
+        provider.start(machine, Step.REPLACE, "t", reference)
+    assert world.mutating_calls() == 1
+
+
 @pytest.mark.parametrize(
     ("status", "code", "message", "expected", "sentence"),
     [
