@@ -322,7 +322,8 @@ class World:
         r = self.by_uid.get(place[1])
         if r is not None and r.open and r.slot is None:
             r.slot, r.slot_by = w.at, w.actor
-            r.labels = labels(self.nodes.get(place[0])) or r.labels
+            node = self.nodes.get(place[0])
+            r.labels = labels(node) if node is not None else r.labels
 
     # ------------------------------------------------------------ the cloud
 
