@@ -110,6 +110,8 @@ def autoscaler(w: World, a: Act) -> bool:
             group.desired -= 0 if group.shrinks else 1
             scaled = {} if group.shrinks else {"scaled": "in"}
             w.terminate_machine(m, "unasked", refill=False)
+            if group.shrinks:  # whoever sets its capacity back to what it was gets a machine for that
+                w.cloud.waiting.append(m.place)
             w.note(facts.CAPACITY, m.group, desired=group.desired, can_launch=not w.cloud.short, **scaled)
 
     w.later(seconds, ends)
