@@ -288,25 +288,31 @@ class Executor:
         return self._w.desk.carry_out(wish or self._handed_in(s, effect, ask)) or Performed()
 
     def _swap_gate(self, s: Situation, effect: GateEffect, ask: Ask) -> Performed | Decision:
-        """Swap the gate. After a conflict, a slot is taken or freed at once on the new gate if still due."""
+        """Swap the gate. After a conflict, a slot is taken or freed, or a new machine claimed, at once on the
+        new gate if that is still due: the cloud was asked since the gate was read, and that takes long."""
         try:
             return self._swap_once(s, effect)
         except Conflict:
-            if isinstance(effect, TakeSlot):
-                s, effect = self._on_the_new_gate(s, ask)
-            if not isinstance(effect, TakeSlot | FreeSlot):
+            if isinstance(effect, TakeSlot | ClaimReplacement):
+                s, effect = self._on_the_new_gate(s, effect, ask)
+            elif not isinstance(effect, FreeSlot):
                 raise
             return self._swap_once(s, effect)
 
-    def _on_the_new_gate(self, s: Situation, ask: Ask) -> tuple[Situation, GateEffect]:
-        """To take the slot on the gate as it is now. Raises ``Conflict`` where that is not decided on it."""
+    def _on_the_new_gate(
+        self, s: Situation, due: TakeSlot | ClaimReplacement, ask: Ask
+    ) -> tuple[Situation, GateEffect]:
+        """To do what is ``due`` on the gate as it is now. Raises ``Conflict`` where that is not decided on
+        it. A machine is claimed only if it is the same one, as that was said."""
         s = replace(s, gate=self._w.gates.read())
-        if self._observer.look_takes(s.node_name) > LAST_READS:
+        if isinstance(due, TakeSlot) and self._observer.look_takes(s.node_name) > LAST_READS:
             raise Conflict(CHANGED)
         found = ask(s).effect
-        if not isinstance(found, TakeSlot):
-            raise Conflict(CHANGED)
-        return s, found
+        if isinstance(found, TakeSlot) and isinstance(due, TakeSlot):
+            return s, found
+        if isinstance(found, ClaimReplacement) and found == due:
+            return s, found
+        raise Conflict(CHANGED)
 
     def _swap_once(self, s: Situation, effect: GateEffect) -> Performed | Decision:
         now = self._w.cluster.time.now()

@@ -12,10 +12,20 @@ from recovery_testkit.stage import QUICK, Stage, npd_page
 from recovery.decide.decision import Decision, FreeSlot, TakeSlot, act
 from recovery.decide.situation import Role
 from recovery.errors import Refused, Retry, Undecodable
-from recovery.model import Attempt, Phase
+from recovery.model import Attempt, Done, Phase
 from recovery.store.record import Records
 from tests.builders.objects import gate_object
-from tests.stories.scenery import GATE, RECORDS, alive, change_gate, pass_time, slots
+from tests.stories.scenery import (
+    GATE,
+    RECORDS,
+    Cloud,
+    alive,
+    change_gate,
+    pass_time,
+    records,
+    slots,
+    to_the_end,
+)
 from tests.stories.scenes import REBOOTS, boot, calls, cast, pause, phase, sayings, the_record
 from tests.stories.test_power import ordering
 from tests.stories.test_second_steps import scale_set
@@ -57,6 +67,10 @@ def takes(status: Any) -> bool:
 
 def frees(status: Any) -> bool:
     return bool(status["starts"]) and not status["slots"]
+
+
+def claims_one(status: Any) -> bool:
+    return bool(status["replacementsClaimed"])
 
 
 def test_who_was_too_late_for_a_slot_that_is_still_free_takes_it_at_once() -> None:
@@ -133,6 +147,50 @@ def test_a_place_is_freed_at_once_though_somebody_wrote_the_gate_meanwhile() -> 
     assert (phase(s), s.gate().slots) == (Phase.RECOVERED, ())
     assert any(w.actor == "somebody" for w in s.store.history)  # it was too late
     assert not any("409 Conflict" in x for x in alive(s, "node-0").sentences)
+
+
+def while_the_cloud_answers(happens: Callable[[Stage], object]) -> tuple[Stage, Cloud]:
+    """Each time that the cloud says who has replaced node-0, which takes long, somebody writes the gate."""
+    s = Stage(QUICK)
+    for name in s.nodes(4):
+        s.agent(name)
+    s.run(0)
+    polls = s.provider.poll
+
+    def poll(*about: Any) -> Any:
+        found = polls(*about)
+        if isinstance(found, Done):
+            happens(s)
+        return found
+
+    s.provider.poll = poll  # type: ignore[method-assign]
+    s.fault("node-0")
+    return s, Cloud(s)
+
+
+def test_a_new_machine_is_claimed_though_the_gate_is_written_each_time_that_the_cloud_is_asked() -> None:
+    """As where many nodes join the queue. The place in the budget waits for the claim."""
+    s, cloud = while_the_cloud_answers(touched)
+    to_the_end(s, cloud)
+    assert (records(s), calls(s)) == ({"node-0": "recovered"}, [("replace", "m-0")])
+    assert s.gate().slots == ()
+
+
+def test_a_new_machine_that_another_record_has_claimed_meanwhile_is_not_claimed_as_well() -> None:
+    def taken(s: Stage) -> None:
+        claims = [{"machine": "m-100", "insteadOf": "m-9"}]
+        change_gate(s, lambda gate: gate["status"].update(replacementsClaimed=claims))
+
+    s = Stage(QUICK)
+    s.wrap = lambda transport: Late(transport, claims_one, lambda: taken(s))  # type: ignore[assignment, return-value]
+    for name in s.nodes(4):
+        s.agent(name)
+    s.run(0)
+    s.fault("node-0")
+    pass_time(s, 600, Cloud(s), until=lambda: bool(calls(s) and s.gate().claimed))
+    s.run(60)
+    assert [(c.machine, c.instead_of) for c in s.gate().claimed] == [("m-100", "m-9")]
+    assert phase(s) is Phase.RECOVERING
 
 
 def free(s: Stage, uid: str) -> Decision:
