@@ -366,14 +366,17 @@ def _with_rule(fault: Fault, rule: Rule, rank: int, s: Situation) -> Diagnosis:
     if row is not None and not row.this_node and not named:
         return Diagnosis(fault, rule, rank, NOTIFY, f"it is not this node's own fault: {row.why}")
     ladder = rule.remedy or (row.remedy if row else None) or default_remedy(s, row)
-    if s.policy.name == BUILT_IN and not _possible(ladder, s):
-        # The built-in policy is written for Neuron on AWS. Elsewhere the provider's own remedy takes over.
+    if (not rule.remedy or s.policy.name == BUILT_IN) and not _possible(ladder, s):
+        # Nobody wrote it for this provider: the built-in policy is for Neuron on AWS. It would be handed over
+        # at once, with nothing done about the node; the provider's own remedy takes it out of the way.
         ladder = default_remedy(s, row)
     return Diagnosis(fault, rule, rank, ladder)
 
 
 def _possible(ladder: tuple[Rung, ...], s: Situation) -> bool:
-    return s.provider is None or all(r.do in s.provider.actions for r in ladder if r.do.provider_action)
+    """Whether the provider can do the first of the steps that are its own; after it a person may go on."""
+    first = next((rung.do for rung in ladder if rung.do.provider_action), None)
+    return s.provider is None or first is None or first in s.provider.actions
 
 
 def default_remedy(s: Situation, row: CatalogueRow | None = None) -> tuple[Rung, ...]:

@@ -12,7 +12,7 @@ from recovery.config.policy_file import load_builtin
 from recovery.decide.diagnosis import NOTIFY, Diagnosis, cleared, diagnose, live, unreadable
 from recovery.decide.room import kept
 from recovery.decide.situation import Situation
-from recovery.model import Phase, Policy, Problem, ProviderFacts, Reading, Step
+from recovery.model import Phase, Policy, Problem, ProviderFacts, Reading, Rung, Step
 from tests.builders.faults import DMA, HANG, HBM, edge, fault, problem, reading, silent
 from tests.builders.nodes import FAKE, node
 from tests.builders.policies import RULES, policy
@@ -86,6 +86,26 @@ def test_a_rule_without_a_remedy_takes_the_catalogues() -> None:
 def test_where_the_catalogue_has_no_remedy_the_provider_decides() -> None:
     (d,) = seen(rule("one", "type: GpuCount"), problem("GpuCountBad", type="GpuCount"))
     assert d.ladder == FAKE.default_remedy
+
+
+@pytest.mark.parametrize(
+    ("actions", "ladder"),
+    [
+        (set(), ["cordon"]),
+        ({Step.REBOOT}, ["drain", "reboot", "replace"]),
+        ({Step.REBOOT, Step.REPLACE}, ["drain", "reboot", "replace"]),
+    ],
+)
+def test_where_the_provider_cannot_begin_the_catalogues_remedy_it_decides(
+    actions: set[Step], ladder: list[str]
+) -> None:
+    """Handed over at once, the node would take the next job: nobody would have cordoned it."""
+    metal = ProviderFacts("metal", frozenset(actions), (Rung(Step.CORDON, MINUTE),))
+    told = problem("GpuEccUncorrectable", type="GpuEcc")
+    (d,) = seen(rule("one", "type: GpuEcc"), told, provider=metal)
+    assert steps(d) == ladder
+    (d,) = seen(rule("one", "type: GpuEcc", "{do: drain}, {do: replace}"), told, provider=metal)
+    assert steps(d) == ["drain", "replace"], "what a rule says is what its author wants"
 
 
 def test_where_the_provider_has_none_either_it_is_told() -> None:
