@@ -92,9 +92,15 @@ class AwsProvider:
 
     def gone(self, machine: Machine) -> str | None:
         """By EC2, in the machine's own region: terminated, or unknown, as it is an hour after its end. It has
-        to be unknown for a while, since one answer may be older than the instance."""
+        to be unknown for a while, since one answer may be older than the instance, and to an account that has
+        known a machine of the cluster. Raises ``Retry`` before that."""
         where = own_region(machine)
         state = self._shared.sure_state(machine, where) if where else None
+        if where and not state and where not in self._session.knowing:
+            raise Retry(
+                f"EC2 does not know {machine}, nor has AWS known any machine here by these credentials since "
+                "the start: they may be another account's"
+            )
         return f"{machine} is {state or 'unknown to EC2'}" if state in ("", "terminated") else None
 
     def down(self, machine: Machine) -> str | None:

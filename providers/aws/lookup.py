@@ -29,15 +29,7 @@ def instance(session: AwsSession, machine: Machine, where: str = "") -> tuple[st
 
     Ids that Auto Scaling does not know are ignored by it without an error.
     """
-    answer = session.read(
-        "autoscaling",
-        "DescribeAutoScalingInstances",
-        where or machine.route.get("region", ""),
-        f"autoscaling:DescribeAutoScalingInstances for {machine}",
-        InstanceIds=[machine.id],
-    )
-    data = _first(answer, "AutoScalingInstances", "InstanceId", machine.id)
-    return None if data is None else (str(data.get("AutoScalingGroupName", "")), member_of(data))
+    return instances(session, machine, (), where).get(machine.id)
 
 
 def instances(
@@ -45,17 +37,21 @@ def instances(
 ) -> Mapping[str, tuple[str, Member]]:
     """The same for ``machine`` and ``others``, by ID, in one request. Who is in no group is left out."""
     more = f" and {len(others)} more" if others else ""
+    where = where or machine.route.get("region", "")
     answer = session.read(
         "autoscaling",
         "DescribeAutoScalingInstances",
-        where or machine.route.get("region", ""),
+        where,
         f"autoscaling:DescribeAutoScalingInstances for {machine}{more}",
         InstanceIds=[machine.id, *others],
     )
-    found = answer.get("AutoScalingInstances") or []
-    return {
-        str(x.get("InstanceId", "")): (str(x.get("AutoScalingGroupName", "")), member_of(x)) for x in found
+    found = {
+        str(x.get("InstanceId", "")): (str(x.get("AutoScalingGroupName", "")), member_of(x))
+        for x in answer.get("AutoScalingInstances") or ()
     }
+    if not found.keys().isdisjoint({machine.id, *others}):
+        session.knowing.add(where)
+    return found
 
 
 def group(session: AwsSession, machine: Machine, name: str, where: str = "") -> Group | None:
@@ -155,6 +151,7 @@ def _described(session: AwsSession, machine: Machine, where: str) -> Mapping[str
     for reservation in answer.get("Reservations") or ():
         data = _first(reservation, "Instances", "InstanceId", machine.id)
         if data is not None:
+            session.knowing.add(where)
             return data
     raise Retry(f"EC2's answer about {machine} does not speak of it, nor does it say that it is unknown")
 

@@ -65,6 +65,8 @@ class AwsSession:
         self._limits = limits
         self._sdk: Any = None
         self._clients: dict[tuple[str, str, bool], Any] = {}
+        self.knowing: set[str] = set()
+        """Regions in which a machine of the cluster was known: the credentials are of its account."""
 
     @property
     def longest(self) -> float:

@@ -1266,6 +1266,31 @@ def test_an_instance_is_gone_once_ec2_has_not_known_it_for_a_while(world: AwsWor
     assert told(known=False) == f"{machine} is unknown to EC2"
 
 
+@pytest.mark.parametrize("known_by", ["EC2", "Auto Scaling"])
+def test_that_an_account_does_not_know_an_instance_proves_nothing_before_it_has_known_one(
+    world: AwsWorld, known_by: str
+) -> None:
+    """With the credentials of another account each machine was gone after a minute, and so a hand-over ended
+    while its machine was there."""
+    clock = RunningClock()
+    provider = AwsProvider(AwsSession(clock, PATIENT), clock, os.environ)
+    machine = provider.identify(world.node)
+    world.proxy.fail("DescribeInstances", 400, "InvalidInstanceID.NotFound", "It does not exist", times=3)
+    for _ in range(3):
+        with pytest.raises(Retry, match="they may be another account's"):
+            provider.gone(machine)
+        clock.ahead += SURE
+    if known_by == "EC2":
+        assert provider.gone(machine) is None
+    else:
+        provider.preflight(machine, Step.REPLACE)
+    world.proxy.fail("DescribeInstances", 400, "InvalidInstanceID.NotFound", "It does not exist", times=2)
+    if known_by == "EC2":
+        assert provider.gone(machine) is None
+        clock.ahead += SURE
+    assert provider.gone(machine) == f"{machine} is unknown to EC2"
+
+
 def test_an_instance_ec2_has_forgotten_is_gone(begun: AwsWorld) -> None:
     new = begun.aws.replace(begun.instance, begun.group)
     begun.proxy.fail("DescribeInstances", 400, "InvalidInstanceID.NotFound", "The instance ID does not exist")
