@@ -18,14 +18,17 @@ from recovery.provider.address import NO_SCHEME, parsed
 NAME = "baremetal"
 BMC_ADDRESS, BMC_CREDENTIALS = f"{GROUP}/bmc-address", f"{GROUP}/bmc-credentials"
 _CLOUDS = ("aws://", "azure://")
-# What firmware gives out when nobody has set a UUID: every such machine would be the same one.
+# What firmware gives out when nobody has set a UUID: every such machine would be the same one. One byte all
+# through is none, either.
 _PLACEHOLDERS = frozenset(
-    {
-        "00000000-0000-0000-0000-000000000000",
-        "ffffffff-ffff-ffff-ffff-ffffffffffff",
+    str(order)
+    for known in (
         "03000200-0400-0500-0006-000700080009",
-        "00020003-0004-0005-0006-000700080009",  # the same, with the first three fields swapped
-    }
+        "00010203-0405-0607-0809-0a0b0c0d0e0f",
+        "01020304-0506-0708-090a-0b0c0d0e0f10",
+        "10000000-0000-8000-0040-000000000000",
+    )
+    for order in (UUID(known), UUID(bytes=UUID(known).bytes_le))  # with the first three fields swapped, too
 )
 
 LARGEST_SECRET = 4096  # bytes
@@ -73,7 +76,7 @@ def identify(node: NodeView) -> Machine:
     if node.provider_id.startswith(_CLOUDS):
         raise Refused(f"node {node.name} has the providerID {node.provider_id!r}: it is not bare metal")
     uuid = node.system_uuid.strip().lower()
-    if not uuid or uuid in _PLACEHOLDERS:
+    if not uuid or _nobodys(uuid):
         raise Refused(
             f"node {node.name} has the system UUID {node.system_uuid!r}; expected was one of its own, "
             "by which the machine could be told from others"
@@ -96,7 +99,13 @@ def canonical(uuid: str) -> str:
         found = UUID(uuid.strip())
     except ValueError:
         return ""
-    return "" if str(found) in _PLACEHOLDERS else min(str(found), str(UUID(bytes=found.bytes_le)))
+    return "" if _nobodys(str(found)) else min(str(found), str(UUID(bytes=found.bytes_le)))
+
+
+def _nobodys(uuid: str) -> bool:
+    """Whether many machines have this one. It is in lower case."""
+    digits = uuid.replace("-", "")
+    return uuid in _PLACEHOLDERS or digits == digits[:2] * 16
 
 
 # ---------------------------------------------------------------- its BMC

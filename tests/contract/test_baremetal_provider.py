@@ -34,6 +34,17 @@ class NoWorld:
         return ()
 
 
+SHARED_BY_MANY = (
+    "FEFEFEFE-FEFE-FEFE-FEFE-FEFEFEFEFEFE",
+    "01010101-0101-0101-0101-010101010101",
+    "00010203-0405-0607-0809-0A0B0C0D0E0F",
+    "03020100-0504-0706-0809-0A0B0C0D0E0F",
+    "01020304-0506-0708-090A-0B0C0D0E0F10",
+    "10000000-0000-8000-0040-000000000000",
+)
+"""As systemd (``id128_bogus``) and osquery (#4374, #8887) know them."""
+
+
 class TestBareMetal(ProviderKit):
     rubbish = (
         "aws:///us-west-2a/i-0123456789abcdef0",
@@ -43,6 +54,7 @@ class TestBareMetal(ProviderKit):
         replace(NODE, system_uuid="00000000-0000-0000-0000-000000000000"),
         replace(NODE, system_uuid="03000200-0400-0500-0006-000700080009"),
         replace(NODE, system_uuid="00020003-0004-0005-0006-000700080009"),  # the same, swapped
+        *(replace(NODE, system_uuid=x) for x in SHARED_BY_MANY),
     )
 
     @pytest.fixture

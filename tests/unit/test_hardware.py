@@ -54,3 +54,16 @@ def test_what_it_may_add_to_the_gate_is_bounded() -> None:
     found = hardware(bearing(",".join(f"{i}-" + "x" * 500 for i in range(100))))
     assert len(found) == MOST
     assert all(len(serial) == LONGEST for serial in found)
+
+
+@pytest.mark.parametrize(
+    "uuid",
+    [
+        "FEFEFEFE-FEFE-FEFE-FEFE-FEFEFEFEFEFE",
+        "00020003-0004-0005-0006-000700080009",
+        "03020100-0504-0706-0809-0A0B0C0D0E0F",
+        "10000000-0000-8000-0040-000000000000",
+    ],
+)
+def test_a_uuid_that_firmware_gives_to_many_machines_makes_none_known_again(uuid: str) -> None:
+    assert hardware(bearing("S-1", uuid)) == ("S-1",)
