@@ -16,7 +16,7 @@ from providers.aws.group import (
     oldest_first,
     termination_of,
 )
-from providers.aws.shared import Shared
+from providers.aws.shared import STOPPED, Shared
 from recovery.model import Done, Failed, Gone, Machine, NotApplied, Poll, Reference, Running, Unseen
 from recovery.provider.known import KEY, has
 
@@ -31,15 +31,19 @@ _ENDING = ("", "shutting-down", "terminated")  # "" is "EC2 does not know it (an
 def reboot_outcome(ask: Shared, machine: Machine, reference: Reference) -> Poll:
     """Whether it is there and runs. That it has booted shows in the Node's boot ID and nowhere else, so after
     a lost answer nothing tells whether EC2 accepted it."""
-    state = ask.sure_state(machine, lookup.region(machine, reference))
+    where = lookup.region(machine, reference)
+    state = ask.sure_state(machine, where)
     if state is None:
         return Unseen(f"EC2 does not know {machine}: {AGAIN}")
     if state in _ENDING:
         return Gone(f"{machine} is {state or 'unknown to EC2'}: it will not boot again")
-    if state in ("stopping", "stopped"):
+    under_way = Running if reference.data.get(ACCEPTED) else Unseen
+    if ask.stopped(machine, where, state):
         return Failed(f"{machine} is {state}: somebody has stopped it")
+    if state in STOPPED:
+        return under_way(f"{machine} is {state}: {AGAIN}")
     told = f"{machine} is {state}; only a new boot ID on its Node would show that it has rebooted"
-    return Running(told) if reference.data.get(ACCEPTED) else Unseen(told)
+    return under_way(told)
 
 
 def replace_outcome(ask: Shared, machine: Machine, reference: Reference) -> Poll:

@@ -32,6 +32,7 @@ HINT = 30.0
 LONGEST_HINT = 3600.0
 """The same where AWS does not answer: a failed launch may matter for that long."""
 
+STOPPED = ("stopping", "stopped")
 Found = tuple[str, Member] | None
 
 
@@ -114,6 +115,11 @@ class Shared:
         state = self.state(machine, where)
         unknown = self.lacks(where, f"{machine} at EC2", state == "")
         return state if state or unknown else None
+
+    def stopped(self, machine: Machine, where: str, state: str) -> bool:
+        """Whether each answer of a minute said that it is stopped, or stopping, as ``state`` does: one may be
+        from before somebody has started it again."""
+        return self.lacks(where, f"{machine} running", state in STOPPED)
 
     def _once_each(self, machine: Machine, key: tuple[str, str, str], ask: Callable[[], Any]) -> Any:
         now = self._clock.monotonic()

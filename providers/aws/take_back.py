@@ -107,9 +107,12 @@ def _launches_nothing_for_it(session: AwsSession, machine: Machine, where: str, 
 
 def reboot_taken_back(ask: Shared, machine: Machine, reference: Reference) -> str:
     """EC2 does not say whether a reboot that it accepted has been carried out: only a new boot shows it."""
-    state = ask.sure_state(machine, lookup.region(machine, reference))
+    where = lookup.region(machine, reference)
+    state = ask.sure_state(machine, where)
     if state is None:
         raise Retry(f"EC2 does not know {machine}: {AGAIN}", SHOWS_WITHIN)
+    if not ask.stopped(machine, where, state) and state == "stopped":
+        raise Retry(f"{machine} is {state}: {AGAIN}", SHOWS_WITHIN)
     if state in ("", "shutting-down", "terminated", "stopped"):
         return f"{machine} is {state or 'unknown to EC2'}"
     did = "accepted" if reference.data.get(ACCEPTED) else "may have accepted"

@@ -1541,11 +1541,35 @@ def test_an_instance_that_runs_is_no_sign_that_ec2_accepted_its_reboot(
         provider.take_back(machine, begun)
 
 
-def test_a_rebooting_instance_that_was_terminated_is_gone(
-    world: AwsWorld, provider: AwsProvider, machine: Machine
-) -> None:
+def test_one_answer_of_ec2_from_before_a_stopped_machine_was_started_ends_no_reboot(world: AwsWorld) -> None:
+    """A person had stopped and started it, its fault was there again, and it was rebooted. One old answer had
+    it replaced as it booted."""
+    clock = RunningClock()
+    provider = AwsProvider(_shared_session(PATIENT), clock, os.environ)
+    machine = provider.identify(world.node)
+    ready = provider.preflight(machine, Step.REBOOT).reference
+    begun = provider.start(machine, Step.REBOOT, "t", ready)
+    assert isinstance(begun, Reference)
+    for state in "stopping", "stopped":
+        world.proxy.edit("DescribeInstances", "<name>running</name>", f"<name>{state}</name>")
+        assert isinstance(provider.poll(machine, begun), Running)
+        world.proxy.edit("DescribeInstances", "<name>running</name>", f"<name>{state}</name>")
+        assert isinstance(provider.poll(machine, ready), Unseen), "its answer was lost"
+        clock.ahead += SURE
+        assert "is running" in provider.poll(machine, begun).sentence  # type: ignore[union-attr]
+    world.proxy.edit("DescribeInstances", "<name>running</name>", "<name>stopped</name>")
+    with pytest.raises(Retry, match="one answer of AWS may be an old one"):
+        provider.take_back(machine, begun)
+
+
+def test_a_rebooting_instance_that_was_terminated_is_gone(world: AwsWorld) -> None:
+    clock = RunningClock()
+    provider = AwsProvider(_shared_session(PATIENT), clock, os.environ)
+    machine = provider.identify(world.node)
     reference = provider.preflight(machine, Step.REBOOT).reference
     world.aws.client("ec2").stop_instances(InstanceIds=[world.instance])
+    assert isinstance(provider.poll(machine, reference), Unseen)
+    clock.ahead += SURE
     stopped = provider.poll(machine, reference)
     assert isinstance(stopped, Failed)
     assert re.fullmatch(f"{machine} is stopp(ing|ed): somebody has stopped it", stopped.reason)
