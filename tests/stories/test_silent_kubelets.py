@@ -292,3 +292,16 @@ def test_of_more_than_are_looked_at_in_a_round_each_is_found(monkeypatch: pytest
     kubelets.mute |= {f"node-{i}" for i in range(9)}
     minutes(s, kubelets, 25)
     assert sorted(records(s)) == [f"node-{i}" for i in range(9)]
+
+
+def test_where_all_are_silent_nothing_is_done_for_those_that_were_looked_at_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All their certificates have run out, say. Of the others nothing is known, so no brake counts them."""
+    monkeypatch.setattr(kubelet_leases, "MOST", 2)
+    limits = b"cooldown: 0s, budget: 5, budgetPer: {}, brake: 50%, brakePer: {}"
+    s, kubelets = fleet(DEAD.replace(b"after: 3m", b"after: 1m").replace(b"cooldown: 0s", limits), count=12)
+    minutes(s, kubelets, 2)
+    kubelets.mute = {f"node-{i}" for i in range(12)}
+    minutes(s, kubelets, 25)
+    assert (calls(s), set(records(s).values()), len(records(s))) == ([], {"waiting"}, 12)

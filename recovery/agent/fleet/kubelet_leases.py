@@ -79,6 +79,8 @@ class KubeletLeases:
         self._lock = threading.Lock()
         self._refused: list[str] = []
         self._unreadable: set[str] = set()
+        self._doubt = ""
+        """Why no kubelet is called silent, whatever its Lease shows; "" where that counts."""
 
     # ------------------------------------------------------------ any thread
 
@@ -100,6 +102,8 @@ class KubeletLeases:
                 return Heard(unknown=f"the Lease of its kubelet cannot be read: {error}")
         lease = self._of(node)
         quiet = f"its kubelet last wrote to the Node at {hour(written)}"
+        if lease is not None and lease.stays and self._doubt:
+            return Heard(unknown=f"{quiet}; {self._doubt}")
         if lease is not None and lease.stays:
             return Heard(f"{quiet}, and renews its Lease no more", since=lease.first)
         if lease is None or self._clock.boottime() - lease.renewed > 2 * KNOWN_FOR:
@@ -154,7 +158,29 @@ class KubeletLeases:
             if why not in self._refused:
                 log.warning("whether kubelets renew their Leases is not known, and asked again: %s", why)
         self._refused = refused
+        self._weigh(quiet)
         return EVERY
+
+    def _weigh(self, quiet: Mapping[str, NodeView]) -> None:
+        """Where most of those that were looked at are silent, and more are quiet than could be looked at yet,
+        they may all be: a certificate has run out, say. The brake could not count them (law 10)."""
+        known = [lease for name, node in quiet.items() if (lease := self._of(node)) is not None]
+        silent = [name for name, node in quiet.items() if self.stays(node)]
+        judged = sum(lease.stays or lease.renewed > float("-inf") for lease in known)
+        others, before = len(quiet) - len(known), self._doubt
+        self._doubt = ""
+        if others and 2 * len(silent) > judged:
+            self._doubt = f"so are most of those that were looked at, and {others} more have still to be"
+        if self._doubt and not before:
+            log.warning(
+                "no kubelet is called silent yet: %d of %d are, and %d are quiet",
+                len(silent),
+                judged,
+                len(quiet),
+            )
+        if before and not self._doubt:
+            for name in silent:  # all at once, so that they are on record before anything is done
+                self._changed(name)
 
     def _quiet(self) -> dict[str, NodeView]:
         """The Nodes that are Ready and whose kubelets last wrote too long ago. What is yet to come is
@@ -173,6 +199,7 @@ class KubeletLeases:
     def stands_down(self) -> None:
         """Another looks now. What this one knew is out of date."""
         self._ahead = {}
+        self._doubt = ""
         with self._lock:
             self._leases.clear()
 
