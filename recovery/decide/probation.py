@@ -111,7 +111,7 @@ def prove_replacement(s: Situation, a: Assessment, r: Record) -> Decision:
     lasts = max(r.probation, s.tells_within) if alone else r.probation
     if s.now - r.phase_since < lasts:
         return on_probation(s, r, joined, lasts)
-    if unwatched := _unwatched(s, r, joined):
+    if unwatched := _unwatched(s, joined, lasts):
         return unwatched
     if page is not None and not page.heard and not page.silent:
         return wait(f"probation: the agent of {joined} has not told of its page again", POLLED, "unheard")
@@ -331,14 +331,15 @@ def _early_word(s: Situation, r: Record) -> str:
     return next((why for f, x in treated if x is not None and (why := x.early.get(f.type))), "")
 
 
-def _unwatched(s: Situation, r: Record, who: str) -> Decision | None:
+def _unwatched(s: Situation, who: str, lasts: timedelta) -> Decision | None:
     """This process has not watched the whole probation. Time that nobody watched proves nothing (law 11).
 
     A peer may have begun the probation, or this agent before a restart; or the machine booted meanwhile.
+    ``lasts``: how long it is, which may be longer than its rule says.
     """
-    if s.watched_for is None or s.watched_for >= r.probation:
+    if s.watched_for is None or s.watched_for >= lasts:
         return None
-    left = r.probation - s.watched_for
+    left = lasts - s.watched_for
     return wait(f"{who} is on probation for another {span(left)}", min(left, POLLED), "probation")
 
 
@@ -422,7 +423,7 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
         return unproved(s, r, blind, Cause.UNREADABLE)
     if s.now - r.phase_since < r.probation:
         return on_probation(s, r, r.node, r.probation)
-    if unwatched := _unwatched(s, r, r.node):
+    if unwatched := _unwatched(s, r.node, r.probation):
         return unwatched
     by = by_own_signals(s, "on its own page")
     healthy = f"{r.node} was healthy for {span(r.probation)} {by}{only_told(s, a)}{_not_heard(s, r)}"

@@ -19,6 +19,7 @@ from tests.stories.scenes import (
     messages,
     pause,
     phase,
+    ready,
     the_record,
 )
 from tests.stories.test_crashes import LEASES
@@ -69,6 +70,12 @@ def joined(s: Stage, group: Cloud) -> None:
 
     pass_time(s, 600, group, until=on_record, step=1)
     pass_time(s, 60, group, step=1)
+
+
+def holder(s: Stage) -> str:
+    """Who holds the Lease of node-0's record."""
+    lease = s.store.request("GET", f"{LEASES}/{lease_name('node-0')}")
+    return str(lease.body["spec"].get("holderIdentity")) if lease.ok else ""
 
 
 WHO = pytest.mark.parametrize(
@@ -205,6 +212,22 @@ def test_a_short_probation_by_its_node_alone_lasts_until_an_agent_there_would_ha
     assert phase(s) is Phase.PROVING
     pass_time(s, 30, until=lambda: not phase(s).open, step=1)
     assert "was healthy for 75 s, by its Node alone" in the_record(s).sentence
+
+
+def test_who_goes_on_with_it_watches_all_of_a_probation_by_the_node_alone() -> None:
+    """Nobody had watched for two minutes, and the new node was not Ready meanwhile: that proves nothing."""
+    s = broken(2, policy=LONG.replace(b"probation: 2m", b"probation: 10s"))
+    joined(s, NewGroup(s, agent=False))
+    for peer in ("node-1", "node-2"):
+        s.kill(s.actors[f"agent of {peer}"])
+    ready(s, "node-100", "Unknown")
+    s.clock.advance(20)
+    ready(s, "node-100", "True")
+    s.agent("node-3")
+    pass_time(s, 300, until=lambda: "node-3" in holder(s), step=1)
+    watched = pass_time(s, 300, until=lambda: not phase(s).open, step=1)
+    assert "was healthy for 75 s, by its Node alone" in the_record(s).sentence
+    assert watched >= 75
 
 
 def test_an_agent_tells_of_its_page_only_while_its_machine_is_to_be_proved() -> None:
