@@ -275,6 +275,16 @@ def test_a_lease_that_the_server_cannot_read_hides_no_other_kubelets_silence() -
     assert list(records(s)) == ["node-2"]
 
 
+def test_nor_does_it_where_all_others_that_are_quiet_are_silent() -> None:
+    s, kubelets = fleet()
+    minutes(s, kubelets, 2)
+    kubelets.mute |= {"node-0", "node-2"}
+    odd = f"{NODE_LEASES}/node-0"
+    s.api.fail_next(lambda a: a.path == odd, refused(500, "InternalError", "cannot be decrypted"), times=9999)
+    minutes(s, kubelets, 15)
+    assert list(records(s)) == ["node-2"]
+
+
 def test_nor_do_as_many_as_end_a_round() -> None:
     s, kubelets = fleet(writes=False, count=5)
     minutes(s, kubelets, 2)

@@ -163,11 +163,13 @@ class KubeletLeases:
 
     def _weigh(self, quiet: Mapping[str, NodeView]) -> None:
         """Where most of those that were looked at are silent, and more are quiet than could be looked at yet,
-        they may all be: a certificate has run out, say. The brake could not count them (law 10)."""
+        they may all be: a certificate has run out, say. The brake could not count them (law 10). One that
+        cannot be read is not waited for."""
         known = [lease for name, node in quiet.items() if (lease := self._of(node)) is not None]
         silent = [name for name, node in quiet.items() if self.stays(node)]
         judged = sum(lease.stays or lease.renewed > float("-inf") for lease in known)
-        others, before = len(quiet) - len(known), self._doubt
+        others = sum(name not in self._unreadable and self._of(node) is None for name, node in quiet.items())
+        before = self._doubt
         self._doubt = ""
         if others and 2 * len(silent) > judged:
             self._doubt = f"so are most of those that were looked at, and {others} more have still to be"
