@@ -7,6 +7,7 @@
     ├── Retry                    nothing was submitted: look again after a while
     ├── Ambiguous                something may have been submitted: observe, never resubmit
     ├── Refused                  it cannot be done: hand over, with the reason
+    │   └── KnowsNothing         whoever was asked knows no such thing, as one that is starting does not yet
     ├── Unreadable               a detector's page cannot be read, or is no page of metrics
     │   └── NoAnswer             a server could not be reached, so that it need not be asked anything else
     ├── Undecodable              a record or gate that this version cannot decode
@@ -77,6 +78,10 @@ class Refused(NodeRecoveryError):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
+
+
+class KnowsNothing(Refused):
+    """Whoever was asked knows no such thing. One that is starting knows nothing for a while."""
 
 
 class ApiError(NodeRecoveryError):

@@ -20,7 +20,7 @@ from urllib.parse import urljoin
 from providers.baremetal.machine import Bmc, Credentials
 from recovery.clock import Clock
 from recovery.deadline import adapter_class, sent_while
-from recovery.errors import Ambiguous, NodeRecoveryError, Refused, Retry
+from recovery.errors import Ambiguous, KnowsNothing, NodeRecoveryError, Refused, Retry
 from recovery.provider.address import is_at
 from recovery.provider.words import one_line
 
@@ -29,10 +29,6 @@ ADDRESSES = 4  # urllib3 tries each address of a name in turn, each with the who
 LARGEST = 1024 * 1024  # bytes of an answer
 LATER = timedelta(seconds=15)
 MOST_PATIENCE = timedelta(minutes=10)  # a longer Retry-After is not believed
-
-
-class KnowsNothing(Refused):
-    """It knows no such thing. One that is starting knows nothing for a while."""
 
 
 @dataclass(frozen=True, slots=True)

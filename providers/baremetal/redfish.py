@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from providers.baremetal.base import BareMetalProvider, unable
-from providers.baremetal.bmc import LATER, KnowsNothing, Limits, brief
+from providers.baremetal.bmc import LATER, Limits, brief
 from providers.baremetal.inventory import Inventory
 from providers.baremetal.machine import NAME, SYSTEM_PATH, canonical
 from providers.baremetal.system import (
@@ -27,7 +27,7 @@ from providers.baremetal.system import (
     stated,
 )
 from recovery.clock import Clock
-from recovery.errors import Ambiguous, Refused, Retry, SettingsError
+from recovery.errors import Ambiguous, KnowsNothing, Refused, Retry, SettingsError
 from recovery.model import (
     Gone,
     Machine,

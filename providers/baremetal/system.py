@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from providers.baremetal.bmc import LATER, KnowsNothing, Limits, Wire, brief
+from providers.baremetal.bmc import LATER, Limits, Wire, brief
 from providers.baremetal.machine import Bmc, Credentials, canonical
 from recovery.clock import Clock
-from recovery.errors import Refused, Retry
+from recovery.errors import KnowsNothing, Refused, Retry
 from recovery.model import Machine
 
 MOST_SYSTEMS = 32  # behind one BMC, which are looked at to find the machine's
