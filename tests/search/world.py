@@ -636,8 +636,8 @@ class World(Stage):
 
     def kubelet(self, machine: Machine, status: str) -> None:
         """What the machine's kubelet says of itself on its Node."""
-        if not machine.node:
-            return
+        if not machine.node or (status != "Unknown" and self._is_cut(machine)):
+            return  # that it is silent is another's word
         patch = {
             "status": {
                 "nodeInfo": {"bootID": machine.boot_id, "systemUUID": machine.id},
@@ -650,6 +650,10 @@ class World(Stage):
         self.write("PATCH", f"/api/v1/nodes/{machine.node}/status", patch, "kubelet")
         if self.policy_name in DEAD:
             self._note_ready(machine, status == "True")
+
+    def _is_cut(self, machine: Machine) -> bool:
+        """Whether it is cut off. In fleet mode controllers are."""
+        return not self.scene.replicas and self.now < self.boundary.cut.get(machine.place, 0.0)
 
     def _note_ready(self, machine: Machine, ready: bool) -> None:
         """A Node that is not Ready is a fault of its own here, until it has been Ready for a minute."""
@@ -687,6 +691,8 @@ class World(Stage):
         machine.gone = True
         self.falls(machine)
         self.cloud.leave(machine)
+        if not self.scene.replicas:
+            self.boundary.cut.pop(machine.place, None)  # the next one there is not cut off
         self.note(facts.MACHINE_GONE, machine.id, group=machine.group, node=machine.node, by=by)
         node, uid = machine.node, self._uid(machine.node)
         forgotten = self.dice("node", machine.id).uniform(2, 30)

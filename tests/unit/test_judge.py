@@ -1148,6 +1148,17 @@ def test_a_node_that_was_not_ready_in_its_probation_is_not_recovered() -> None:
     assert h.kinds() == [("law 11", "unready in probation")]
 
 
+@pytest.mark.parametrize(("ago", "false"), [(80, False), (46, True)])
+def test_a_proof_does_not_say_a_longer_time_than_the_node_was_ready_for(ago: float, false: bool) -> None:
+    h = History().starts().asks(action="reboot").after(5).mended("node-0").boots().after(1)
+    h.record("node-0", "proving", probation="30s").after(20).ready("node-0", "Unknown").after(5)
+    h.ready("node-0", "True").after(ago).unmarks("node-0")
+    h.record(
+        "node-0", "recovered", probation="30s", sentence="proved: node-0 was healthy for 75 s on its own page"
+    )
+    assert (("law 11", "unready in probation") in h.kinds()) is false
+
+
 def test_a_replacement_is_not_proved_while_the_old_machine_is_there() -> None:
     h = History().starts().asks().after(20).joins("m-9", "node-9").after(5)
     more = {"replacementMachine": "m-9", "replacement": "node-9"}

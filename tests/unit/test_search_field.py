@@ -58,6 +58,22 @@ def test_a_reboot_that_hangs_calls_for_the_next_step() -> None:
     assert asked(h) == ["reboot", "replace"]
 
 
+def test_a_kubelet_that_is_cut_off_says_nothing_though_its_machine_boots() -> None:
+    h = sound(Scene(nodes=3), act(10, "cut off", 0, 150.0), act(60, "boots", 0, 5.0), LATE)
+    said = {
+        f.at: f.after["status"]["conditions"] for f in nodes(h, "node-0") if f.after and f.actor == "kubelet"
+    }
+    assert {x["status"] for at, there in said.items() for x in there if 45 < at < 160} == {"Unknown"}
+    assert [x["status"] for x in said[160.0]] == ["True"]
+
+
+def test_the_machine_that_takes_the_place_of_one_that_was_cut_off_is_not_cut_off() -> None:
+    scene = Scene(nodes=3, policy="replace at once")
+    told = act(10, "fault", 0, DMA, ()), act(14, "cut off", 0, 500.0)
+    h = sound(scene, *told, act(75, "fault", 0, "NeuronHasError_HBM_UNCORRECTABLE_ERROR", ()), LATE)
+    assert asked(h)[:2] == ["replace", "replace"]
+
+
 def test_a_raw_node_has_no_provider_id_and_is_not_ready_at_first() -> None:
     scene = Scene(nodes=3, policy="drain, replace, wide")
     h = sound(scene, act(5, "new ones are raw", -1, 150.0), act(10, "fault", 0, DMA, ()), LATE)

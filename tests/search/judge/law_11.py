@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.search import facts
 from tests.search.facts import Happened, Wrote
 from tests.search.judge.law import Law
@@ -12,6 +14,7 @@ from tests.search.judge.world import PAGE, REMOVED, RESTART, Fault, Machine
 REBOOTS = ("reboot", "reimage", "redeploy")
 NODE_LAGS = 40.0
 """So long a Node is Ready after its machine has gone: nobody but the cloud knows of it. (A node controller's grace.)"""
+HEALTHY_FOR = re.compile(r"was healthy for (\d+) s")
 CLOCK = 3.0
 """Moments on records are whole seconds of the API server, by an offset that is read now and then."""
 
@@ -140,7 +143,7 @@ class Evidence(Law):
 
     def _probation(self, w: Wrote, r: Recovery, before: str, name: str) -> None:
         world = self.world
-        whole = duration(status(r.record).get("probation"))
+        whole = max(duration(status(r.record).get("probation")), _said(r))
         off = sum(world.clocks_off.values()) if world.clock_trouble >= r.opened else 0.0
         if before != "proving" or off or world.clock_trouble > r.opened:
             return
@@ -157,6 +160,13 @@ class Evidence(Law):
                 f"closed as recovered; {name} was not Ready {w.at - unready:.0f} s before, of {whole:.0f} s"
             )
             self.breaks("unready in probation", r.node, told, r)
+
+
+def _said(r: Recovery) -> float:
+    """For how many seconds a proof says that the node was healthy, where it is exact. That may be longer than the
+    rule's probation."""
+    said = HEALTHY_FOR.search(str(status(r.record).get("sentence") or ""))
+    return float(said[1]) if said else 0.0
 
 
 def _adopted(i: Intent) -> bool:
