@@ -27,7 +27,15 @@ from recovery.decide.decision import (
     wait,
 )
 from recovery.decide.diagnosis import came_at, name, not_by_its_own_rule, tolerated
-from recovery.decide.endings import close_excluded, end, hand_over, marked_by, moved_to_rung, next_rung
+from recovery.decide.endings import (
+    close_excluded,
+    end,
+    hand_over,
+    has_our_marks,
+    marked_by,
+    moved_to_rung,
+    next_rung,
+)
 from recovery.decide.history import HistoryEvent, note, told
 from recovery.decide.in_flight import begin_probation, observe_call, without_gate
 from recovery.decide.latch import left_where_some_ended, one_has_ended, only_tolerated
@@ -116,7 +124,7 @@ def without_slot(s: Situation, r: Record) -> Decision:
     A node that is out of service already gets its slot back whatever the budget says. One to which nothing
     was done yet waits while the budget is used up.
     """
-    out = marked_by(s, r) or r.progress.acted
+    out = bool(r.marks) or has_our_marks(s) or r.progress.acted
     if not out and (full := brakes.budget_after_all(s)):
         why = f"{name(r.faults[0])}: the slot was lost before anything was done: {full}"
         return hold(why, key="budget", held=Cause.SLOT)
