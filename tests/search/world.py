@@ -691,8 +691,6 @@ class World(Stage):
         machine.gone = True
         self.falls(machine)
         self.cloud.leave(machine)
-        if not self.scene.replicas:
-            self.boundary.cut.pop(machine.place, None)  # the next one there is not cut off
         self.note(facts.MACHINE_GONE, machine.id, group=machine.group, node=machine.node, by=by)
         node, uid = machine.node, self._uid(machine.node)
         forgotten = self.dice("node", machine.id).uniform(2, 30)
@@ -753,6 +751,8 @@ class World(Stage):
             self.hide_page(machine, self.new_are_blind.pop())
         machine.detector = self._detector(machine)
         self._kernel(machine)
+        if not self.scene.replicas:
+            self.boundary.cut.pop(machine.place, None)  # who was cut off was the one before it
         self._register(machine, self.new_are_raw.pop() if self.new_are_raw else 0.0)
         self.note(
             facts.MACHINE_JOINED, machine.id, node=machine.node, group=machine.group, boot=machine.boot_id
