@@ -111,6 +111,7 @@ BOOKS = [
     Case(r"node-recovery policy "),
     Case(r"kubectl apply -f - <<EOF", "fleet +admin +20"),
     Case(r"kubectl get (nr|rg|nr,rg)\b"),
+    Case(r"kubectl delete nr NODE\n.* release ", "deleted.*(is back in service|is released)", types="y\n"),
     Case(r"kubectl delete (nr NODE|rg fleet)", "deleted"),
     Case(r"kubectl label nodes -l POOL ", "labeled", words={"POOL": "pool=gpu"}),
     Case(r"kubectl (label|annotate|taint) node", "labeled|annotated|untainted|not labeled"),
