@@ -40,7 +40,7 @@ from recovery.decide.in_flight import replaced_by
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import PageThere, Role, Situation
 from recovery.decide.stated_since import as_counted_now
-from recovery.model import Cause, Done, Evidence, Fault, MetricRow, Reading, Record, Step
+from recovery.model import UNINITIALIZED, Cause, Done, Evidence, Fault, MetricRow, Reading, Record, Step
 from recovery.quick import replace
 from recovery.units import few, span
 
@@ -97,6 +97,8 @@ def prove_replacement(s: Situation, a: Assessment, r: Record) -> Decision:
         return end(s, r, Event.OTHER_MACHINE, why, Report(EventReason.SUPERSEDED, warning=True))
     if not s.replacement.ready:
         return unproved(s, r, f"{who} is not Ready")
+    if s.replacement.has_taint(UNINITIALIZED):  # its own agent does not know its machine, and tells nothing
+        return unproved(s, r, f"{who} is not initialised by its cloud yet")
     page = _page_there(s)
     if sick := _sick_there(s, found, page):
         return unproved(s, r, f"{who} is not healthy: {sick}")

@@ -17,6 +17,7 @@ from recovery.model.names import (
     PHASE_LABEL,
     TAINT,
     TAINTED,
+    UNINITIALIZED,
     VERSION,
 )
 from recovery.model.nodes import (
@@ -123,6 +124,7 @@ __all__ = [
     "PHASE_LABEL",
     "TAINT",
     "TAINTED",
+    "UNINITIALIZED",
     "VERSION",
     "Absent",
     "Alerts",

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from recovery.errors import Refused, SettingsError
-from recovery.model import Machine, NodeView, ProviderFacts
+from recovery.model import UNINITIALIZED, Machine, NodeView, ProviderFacts
 from recovery.provider.installed import Installed, conflict, installed
 from recovery.provider.protocol import Cancellable, PowerSensor, Provider, Whereabouts, abilities_of
 from recovery.short import LONGEST_ID, MOST_WORDS
 
-UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 AUTO = "auto"
 
 

@@ -6,7 +6,7 @@ import pytest
 from recovery_testkit.stage import Page, Stage
 
 from recovery.errors import Unreadable
-from recovery.model import Phase
+from recovery.model import UNINITIALIZED, Phase
 from recovery.store.lease import lease_name
 from tests.builders.policies import policy_file
 from tests.stories.scenery import Cloud, alive, change_gate, judge, pass_time, to_the_end
@@ -17,6 +17,7 @@ from tests.stories.scenes import (
     events_of,
     marked,
     messages,
+    patch_node,
     pause,
     phase,
     ready,
@@ -203,6 +204,22 @@ def test_where_no_agent_runs_on_the_new_node_it_is_said_at_once_that_its_node_al
         "proved: m-0 is gone and node-100 (m-100) was healthy for 2 min, by its Node alone: "
         "no agent there reports a detector's page"
     )
+
+
+def test_a_node_that_its_cloud_has_not_initialised_is_not_proved_though_it_is_ready() -> None:
+    """Its own agent does not know yet which machine it is on, and tells nobody of its page."""
+    s = broken(2)
+    group = NewGroup(s, agent=False)
+    joined(s, group)
+    taint = {"key": UNINITIALIZED, "value": "true", "effect": "NoSchedule"}
+    patch_node(s, "node-100", {"spec": {"taints": [taint]}})
+    pass_time(s, 300, group, step=1)
+    assert phase(s) is Phase.PROVING
+    patch_node(s, "node-100", {"spec": {"taints": None}})
+    pass_time(s, 110, group, step=1)
+    assert phase(s) is Phase.PROVING
+    pass_time(s, 100, group, until=lambda: not phase(s).open, step=1)
+    assert phase(s) is Phase.RECOVERED
 
 
 def test_a_short_probation_by_its_node_alone_lasts_until_an_agent_there_would_have_told() -> None:

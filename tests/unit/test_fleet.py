@@ -11,9 +11,9 @@ from recovery_testkit.provider import FakeProvider
 from providers.aws import create as create_aws
 from providers.baremetal import create as create_baremetal
 from recovery.errors import SettingsError
-from recovery.model import NodeView, Rung, Step
+from recovery.model import UNINITIALIZED, NodeView, Rung, Step
 from recovery.provider.protocol import Provider, ProviderContext
-from recovery.provider.registry import UNINITIALIZED, Identified, Providers
+from recovery.provider.registry import Identified, Providers
 from tests.builders.nodes import node
 
 EC2 = "aws:///eu-central-1a/i-0123456789abcdef0"
