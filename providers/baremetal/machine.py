@@ -12,24 +12,12 @@ from pathlib import Path
 from uuid import UUID
 
 from recovery.errors import Refused
-from recovery.model import GROUP, Machine, NodeView
+from recovery.model import GROUP, NOBODYS_UUIDS, Machine, NodeView
 from recovery.provider.address import NO_SCHEME, parsed
 
 NAME = "baremetal"
 BMC_ADDRESS, BMC_CREDENTIALS = f"{GROUP}/bmc-address", f"{GROUP}/bmc-credentials"
 _CLOUDS = ("aws://", "azure://")
-# What firmware gives out when nobody has set a UUID: every such machine would be the same one. One byte all
-# through is none, either.
-_PLACEHOLDERS = frozenset(
-    str(order)
-    for known in (
-        "03000200-0400-0500-0006-000700080009",
-        "00010203-0405-0607-0809-0a0b0c0d0e0f",
-        "01020304-0506-0708-090a-0b0c0d0e0f10",
-        "10000000-0000-8000-0040-000000000000",
-    )
-    for order in (UUID(known), UUID(bytes=UUID(known).bytes_le))  # with the first three fields swapped, too
-)
 
 LARGEST_SECRET = 4096  # bytes
 LONGEST = 512  # characters of an annotation: a record that holds 256 KiB of one would not be taken
@@ -105,7 +93,7 @@ def canonical(uuid: str) -> str:
 def _nobodys(uuid: str) -> bool:
     """Whether many machines have this one. It is in lower case."""
     digits = uuid.replace("-", "")
-    return uuid in _PLACEHOLDERS or digits == digits[:2] * 16
+    return uuid in NOBODYS_UUIDS or digits == digits[:2] * 16
 
 
 # ---------------------------------------------------------------- its BMC

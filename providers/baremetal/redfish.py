@@ -6,6 +6,7 @@ import importlib.util
 import math
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from providers.baremetal.base import BareMetalProvider, unable
@@ -88,7 +89,7 @@ class RedfishProvider(BareMetalProvider):
     def preflight(self, machine: Machine, action: Step) -> Preflight:
         """Look at the machine through its BMC. Raises ``Refused`` or ``Retry``."""
         self._check(machine, action)
-        look = lambda: self._patiently(machine, lambda: self._preflight(machine))  # noqa: E731
+        look = partial(self._patiently, machine, partial(self._preflight, machine))
         found: Preflight = self._recent("preflight", machine, "", look)
         return found
 

@@ -107,14 +107,14 @@ def _release_marks(api: UserApi, node: str, reason: str, assume_yes: bool) -> tu
         ask(f"{api.elsewhere}{of_no_record(node)}. Release it?")
     why = f"released by {api.caller()}" + (f": {reason}" if reason else "")
 
-    def take_off() -> NodeView | None:
+    def take_off() -> Ended:
         if not marked_without_a_record(api, node):
             raise CannotRelease(f"nothing was changed: {node} has a record by now, or its marks are off")
         return unmark(api, node)
 
-    view = retry_on_conflict(take_off)
-    _post_event(api, node, view.uid if view is not None else "", why)
-    return Ended(True, view), why
+    ended = retry_on_conflict(take_off)
+    _post_event(api, node, ended.node.uid if ended.node is not None else "", why)
+    return ended, why
 
 
 def _is_recorded(api: UserApi, node: str) -> bool:
@@ -125,17 +125,21 @@ def _is_recorded(api: UserApi, node: str) -> bool:
     return True
 
 
-def unmark(api: UserApi, name: str) -> NodeView | None:
-    """Take our marks off the Node. Returns it as it is now, None where it is gone."""
+def unmark(api: UserApi, name: str) -> Ended:
+    """Take our marks off the Node."""
+    return _take_off(api, _node(api, name))
+
+
+def _take_off(api: UserApi, node: NodeView | None) -> Ended:
+    patch = unmark_patch(node) if node is not None else None
+    if node is None or patch is None:
+        return Ended(False, node)
     try:
-        node = api.get_node(name)
-        patch = unmark_patch(node)
-        if patch is not None:
-            node = api.patch_node(name, patch)
-            check_unmarked(node)
+        node = api.patch_node(node.name, patch)
+        check_unmarked(node)
     except NotFound:
-        return None
-    return node
+        node = None
+    return Ended(True, node)
 
 
 def end(api: UserApi, found: Found, why: str, *, as_seen: bool = False) -> Ended:
@@ -272,16 +276,10 @@ def _unmark(api: UserApi, node: str, as_seen: bool) -> Ended:
             f"the record of {node} was closed, and is {record.phase.value} again by now: {record.sentence}. "
             f"Its marks stay on the Node. If that recovery is to end as well: node-recovery release {node}"
         )
-    patch = unmark_patch(view) if view is not None else None
-    if patch is not None:
-        try:
-            view = api.patch_node(node, patch)
-            check_unmarked(view)
-        except NotFound:
-            view = None
+    ended = _take_off(api, view)
     if record.marks and not record.phase.open:
         api.replace_record(records.encode(replace(record, marks=Marks()), was))
-    return Ended(patch is not None, view)
+    return ended
 
 
 def _free(api: UserApi, node: str) -> None:

@@ -111,7 +111,7 @@ def _clear(api: UserApi, item: Item, owner: str, result: Result) -> None:
         if item.found is not None:
             end(api, item.found, f"ended by {owner}: {REASON}")
             result.notes += of_pods(api, item)
-        node = retry_on_conflict(lambda: unmark(api, item.node))
+        node = retry_on_conflict(lambda: unmark(api, item.node)).node
     except (CannotRelease, ApiError, Dropped) as error:
         result.left[item.node] = str(error)
         return

@@ -130,7 +130,12 @@ def known_labels(slot: Slot) -> Mapping[str, str | None]:
     """What the slot tells of its node's labels."""
     if slot.labels is not None:
         return slot.labels
-    return dict(scope.split("=", 1) for scope in slot.scopes if "=" in scope)
+    return told_labels(slot.scopes)
+
+
+def told_labels(scopes: Iterable[str]) -> dict[str, str]:
+    """The labels that the scopes of a slot or a record name."""
+    return dict(scope.split("=", 1) for scope in scopes if "=" in scope)
 
 
 def counts_in(slot: Slot, scope: str, labels: Mapping[str, Mapping[str, str]]) -> bool:

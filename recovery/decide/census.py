@@ -18,6 +18,7 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 
 from recovery.catalog import bad_status
+from recovery.decide.budget import told_labels
 from recovery.decide.diagnosis import SIGNAL_UNKNOWN
 from recovery.decide.selector import identity, selects
 from recovery.model import Census, Fault, NodeView, Record
@@ -206,8 +207,7 @@ class Kept:
 
 def _as_told(node: NodeView, r: Record) -> NodeView:
     """``node`` with the labels that it has lost since they were put on its record: it counts where it did."""
-    told = dict(scope.split("=", 1) for scope in r.scopes if "=" in scope)
-    lost = {key: value for key, value in told.items() if key not in node.labels}
+    lost = {key: value for key, value in told_labels(r.scopes).items() if key not in node.labels}
     return replace(node, labels={**node.labels, **lost}) if lost else node
 
 
@@ -216,7 +216,7 @@ def _is_inside(r: Record, wanted: Mapping[str, str]) -> bool | None:
 
     None where they do not tell: it counts as sick, and makes the population no larger.
     """
-    told = dict(scope.split("=", 1) for scope in r.scopes if "=" in scope)
+    told = told_labels(r.scopes)
     if any(not fnmatchcase(told[key], pattern) for key, pattern in wanted.items() if key in told):
         return False
     return True if wanted.keys() <= told.keys() else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recovery.model import HARDWARE_ID, NodeView
+from recovery.model import HARDWARE_ID, NOBODYS_UUIDS, NodeView
 
 MOST = 16
 LONGEST = 48  # characters; a GPU UUID has 40, and the gate keeps the serials of 500 starts
@@ -27,8 +27,7 @@ PLACEHOLDER_SERIALS = frozenset(
 """What firmware reports where no serial was set. If they counted, all such machines would be one machine."""
 PLACEHOLDER_UUIDS = (
     *("00000000", "ffffffff", "fefefefe", "01010101"),
-    *("03000200-0400-0500-", "00020003-0004-0005-", "00010203-0405-0607-", "03020100-0504-0706-"),
-    *("01020304-0506-0708-", "04030201-0605-0807-", "10000000-0000-8000-", "00000010-0000-0080-"),
+    *(uuid[:19] for uuid in NOBODYS_UUIDS),
 )
 """How those begin that firmware gives to many machines."""
 

@@ -109,6 +109,7 @@ from recovery.model.sources import (
     SourceChoice,
     asks_for_alerts,
 )
+from recovery.model.uuids import NOBODYS_UUIDS
 
 __all__ = [
     "CORDONED_BY",
@@ -118,6 +119,7 @@ __all__ = [
     "GROUP",
     "HARDWARE_ID",
     "LONGEST_RULE",
+    "NOBODYS_UUIDS",
     "OUT_OF_SERVICE",
     "OUT_OF_SERVICE_BY",
     "OWNER_OF_MARKS",

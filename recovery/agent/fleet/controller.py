@@ -229,11 +229,11 @@ class Controller:
         is on record, and what its machine may share with others is known."""
         began = self._w.clock.monotonic()
         try:
-            self._several(name)
+            self._in_a_row(name)
         finally:
             self._has_seen(name, began)
 
-    def _several(self, name: str) -> None:
+    def _in_a_row(self, name: str) -> None:
         for _ in range(MOST_IN_A_ROW):
             try:
                 d = self._turn(name)

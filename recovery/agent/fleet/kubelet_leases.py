@@ -61,6 +61,7 @@ class _Lease:
     stays: bool = False
 
 
+NEVER = float("-inf")
 _Word = tuple[datetime, datetime]
 """When a kubelet last wrote to its Node, by its clock and by ours."""
 
@@ -103,7 +104,7 @@ class KubeletLeases:
         lease = self._of(node)
         quiet = f"its kubelet last wrote to the Node at {hour(written)}"
         if lease is not None and lease.stays and self._doubt:
-            return Heard(unknown=f"{quiet}; {self._doubt}")
+            return Heard(unknown=f"{quiet}, and renews its Lease no more; {self._doubt}")
         if lease is not None and lease.stays:
             return Heard(f"{quiet}, and renews its Lease no more", since=lease.first)
         if lease is None or self._clock.boottime() - lease.renewed > 2 * KNOWN_FOR:
@@ -165,21 +166,18 @@ class KubeletLeases:
         """Where most of those that were looked at are silent, and more are quiet than could be looked at yet,
         they may all be: a certificate has run out, say. The brake could not count them (law 10). One that
         cannot be read is not waited for."""
-        known = [lease for name, node in quiet.items() if (lease := self._of(node)) is not None]
-        silent = [name for name, node in quiet.items() if self.stays(node)]
-        judged = sum(lease.stays or lease.renewed > float("-inf") for lease in known)
-        others = sum(name not in self._unreadable and self._of(node) is None for name, node in quiet.items())
-        before = self._doubt
-        self._doubt = ""
+        leases = {name: self._of(node) for name, node in quiet.items()}
+        silent = [name for name, lease in leases.items() if lease is not None and lease.stays]
+        judged = sum(x.stays or x.renewed > NEVER for x in leases.values() if x is not None)
+        others = sum(lease is None and name not in self._unreadable for name, lease in leases.items())
+        before, self._doubt = self._doubt, ""
         if others and 2 * len(silent) > judged:
-            self._doubt = f"so are most of those that were looked at, and {others} more have still to be"
-        if self._doubt and not before:
-            log.warning(
-                "no kubelet is called silent yet: %d of %d are, and %d are quiet",
-                len(silent),
-                judged,
-                len(quiet),
+            self._doubt = (
+                f"{len(silent)} of the {judged} kubelets whose Leases were read do not renew them, and "
+                f"{others} more have still to be read: they may have one cause"
             )
+        if self._doubt and not before:
+            log.warning("no kubelet counts as silent yet: %s", self._doubt)
         if before and not self._doubt:
             for name in silent:  # all at once, so that they are on record before anything is done
                 self._changed(name)
@@ -240,7 +238,7 @@ def _seen(before: _Lease | None, version: str, life: str, now: float, at: dateti
             return replace(before, at=now)
         return _Lease(life, "", now, now, at, renewed=now)
     if before is None or before.version != version:
-        return _Lease(life, version, now, now, at, renewed=now if before is not None else float("-inf"))
+        return _Lease(life, version, now, now, at, renewed=now if before is not None else NEVER)
     if now - before.at > MOST_APART and not before.stays:
         return _Lease(life, version, now, now, at, before.renewed)
     return replace(before, at=now, stays=before.stays or now - before.since >= UNCHANGED)

@@ -86,7 +86,7 @@ class Roll:
         self._read_at: float | None = None
         self._why = "the groups have not been listed yet"
         self._unlisted = False
-        self._without_groups: dict[str, str] = {}
+        self._without_groups: list[str] = []
         self._said: dict[str, str] = {}
 
     # ------------------------------------------------------------ any thread
@@ -204,7 +204,8 @@ class Roll:
                 )
             elif len(v.found) > MOST_OF_A_GROUP:
                 said[v.group] = f"group {v.group}: {len(v.found)} machines never became a Node"
-        said |= self._without_groups
+        for name in self._without_groups:
+            said[f"provider {name}"] = f"provider {name} has no groups that could be listed"
         for group in self._said.keys() - said.keys():
             del self._said[group]
         for group, text in said.items():
@@ -241,13 +242,11 @@ class Roll:
         joined = _by_provider(filter(None, (self._providers.identify(n).machine for n in self._nodes.all())))
         earlier = _by_provider(m for name, m in self._on_record.items() if name not in self._found)
         on_record = _by_provider(self._on_record.values())
-        self._without_groups = {}
+        self._without_groups = []
         for name in sorted(joined.keys() | on_record.keys()):
             provider = self._providers.get(name)
             if not isinstance(provider, ListsMembers):
-                why = f"provider {name} has no groups that could be listed"
-                self._without_groups[f"provider {name}"] = why
-                self._say(f"provider {name}", why)
+                self._without_groups.append(name)
                 continue
             if name in earlier:
                 list(provider.members([*joined.get(name, ()), *earlier[name]]))
