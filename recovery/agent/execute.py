@@ -151,7 +151,7 @@ class Executor:
                 return wait(CHANGED, SOON, "conflict")
             d = now
         if isinstance(d.effect, HARMFUL | STARTS) and self.read_long_ago(s, d):
-            return wait(f"nothing is done to {s.node_name}: {SLOW}", key="slow")
+            return hold(f"nothing is done to {s.node_name}: {SLOW}", key="slow")
         return s, d
 
     def _told(self, s: Situation, d: Decision, done: Performed) -> Decision:

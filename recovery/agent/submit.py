@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from recovery.agent.memory import LAST_READS, Memory
 from recovery.agent.world import World
 from recovery.decide.assessment import assess
-from recovery.decide.decision import Decision, EventReason, Report, wait
+from recovery.decide.decision import Decision, EventReason, Report, hold
 from recovery.decide.diagnosis import told_apart
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.in_flight import put_off, settled
@@ -87,7 +87,7 @@ class Submission:
             return self._adopt(preflight)
         self._announce()
         if (found := self.last_look(self._again(None))) is None:
-            return wait(f"{self._action.value} is not asked for: {SLOW}", key="slow")
+            return hold(f"{self._r.node}: {self._action.value} is not asked for: {SLOW}", key="slow")
         fresh, read_at = found
         if (kept := not_now(fresh, assess(fresh), self._action)) is not None:
             return kept

@@ -12,8 +12,19 @@ from recovery_testkit.stage import Stage
 from recovery.agent.submit import SLOW_READS
 from recovery.model import Machine, Phase, Preflight, Step
 from tests.builders.policies import policy_file
-from tests.stories.scenery import RECORDS, change_gate
-from tests.stories.scenes import calls, cast, exclude, label, pause, phase, record_sentences, stubborn_pod
+from tests.stories.scenery import RECORDS, alive, change_gate
+from tests.stories.scenes import (
+    calls,
+    cast,
+    exclude,
+    label,
+    messages,
+    pause,
+    phase,
+    record_sentences,
+    stubborn_pod,
+    value,
+)
 
 REPLACES = policy_file("{do: replace, within: 30m}")
 NODES = "/api/v1/nodes"
@@ -284,3 +295,39 @@ def test_a_pause_while_it_is_read_again_before_the_mark_stops_the_mark(slow: int
     assert len(reads) == slow
     assert not s.node("node-0")["spec"].get("unschedulable")
     assert calls(s) == []
+
+
+@pytest.mark.parametrize(
+    ("marked", "sentence"),
+    [
+        (False, "nothing is done to node-0: the API server takes seconds to answer"),
+        (True, "node-0: replace is not asked for: the API server takes seconds to answer"),
+    ],
+    ids=["before its marks", "before its call"],
+)
+def test_an_api_server_that_is_too_slow_for_the_last_reads_holds_the_recovery(
+    marked: bool, sentence: str
+) -> None:
+    s, pauses = cast(REPLACES, agents=1), [0.8]
+
+    def slowly(asked: Asked, go: Callable[[], Any]) -> Any:
+        answer = go()
+        s.clock.advance(pauses[0])
+        return answer
+
+    def reads(asked: Asked) -> bool:
+        record = s.record("node-0")
+        begun = record is not None and record.phase is Phase.RECOVERING
+        cordoned = bool(s.node("node-0")["spec"].get("unschedulable"))
+        return asked.method == "GET" and begun and cordoned is marked
+
+    s.api.fail_next(reads, slowly, times=9999)
+    s.fault("node-0")
+    s.run(300)
+    assert calls(s) == []
+    assert [m for m in messages(s, "Held") if m.startswith(sentence)]
+    assert value(alive(s, "node-0"), "node_recovery_held", reason="slow") == 1
+    pauses[0] = 0.1
+    s.run(60)
+    assert calls(s) == [("replace", "m-0")]
+    assert value(alive(s, "node-0"), "node_recovery_held", reason="slow") == 0
