@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import cast
 
 import pytest
@@ -22,10 +22,16 @@ from tests.builders.times import HOUR, NOW
 class Fleet:
     """Nodes in racks of twenty."""
 
+    looks = 0
+
     def __init__(self, count: int) -> None:
         self.nodes = {f"node-{i}": node(f"node-{i}", labels={"rack": f"r{i // 20}"}) for i in range(count)}
 
+    def now(self) -> datetime:
+        return NOW
+
     def all(self) -> Iterator[NodeView]:
+        self.looks += 1
         return iter(self.nodes.values())
 
     def get(self, name: str) -> NodeView | None:
@@ -142,3 +148,43 @@ def test_while_the_cases_are_not_known_every_fault_may_be_one_of_many() -> None:
     )
     known.unknown = ""
     assert said(known, "m-0") == ""
+
+
+def test_no_machine_waits_for_a_count_of_all_nodes_that_another_thread_makes_again_and_again() -> None:
+    clock, fleet = FakeClock(), Fleet(200)
+    known = Outbreaks(cast(Nodes, fleet), clock, NoPods, {})
+    known.tell("node-0", "m-0", [fault(DMA)])
+    known.count()
+    assert fleet.looks == 0, "one machine may share nothing"
+    known.tell("node-1", "m-1", [fault(DMA)])
+    known.count()
+    for i in range(2, 30):
+        known.tell(f"node-{i}", f"m-{i}", [fault(DMA)])
+        assert "rack=r0, as 20 of 200 do" in said(known, "m-0") or i < 3
+        clock.advance(outbreaks.LOOKS_EVERY)
+        known.count()
+    assert fleet.looks == 5
+    fleet.nodes |= Fleet(400).nodes
+    clock.advance(outbreaks.COUNTED_AGAIN + 1)
+    known.count()
+    assert "as 20 of 400 do" in said(known, "m-0")
+
+
+def test_where_no_thread_has_counted_for_minutes_who_asks_counts() -> None:
+    clock, fleet = FakeClock(), Fleet(200)
+    known = Outbreaks(cast(Nodes, fleet), clock, NoPods, {})
+    for i in range(5):
+        known.tell(f"node-{i}", f"m-{i}", [fault(DMA)])
+    said(known, "m-0")
+    fleet.nodes |= Fleet(400).nodes
+    clock.advance(outbreaks.COUNTED_LATE + 1)
+    assert "as 20 of 400 do" in said(known, "m-0")
+
+
+def test_what_fell_long_ago_has_nobody_count() -> None:
+    fleet = Fleet(200)
+    known = Outbreaks(cast(Nodes, fleet), FakeClock(), NoPods, {})
+    for i in range(5):
+        known.tell(f"node-{i}", f"m-{i}", [fault(DMA, since=NOW - HOUR)])
+    known.count()
+    assert fleet.looks == 0

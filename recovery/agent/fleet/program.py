@@ -141,7 +141,8 @@ class FleetProgram:
         gate = threading.Thread(target=self._poll, args=("gate", self._watch_gate), name="gate")
         roll = threading.Thread(target=self._poll, args=("roll", self.replica.call_the_roll), name="roll")
         leases = threading.Thread(target=self._poll, args=("leases", self.replica.read_leases), name="leases")
-        for thread in (follow, sweep, poll, logs, pods, records, gate, roll, leases, *workers):
+        count = threading.Thread(target=self._poll, args=("count", self.replica.count_nodes), name="count")
+        for thread in (follow, sweep, poll, logs, pods, records, gate, roll, leases, count, *workers):
             thread.daemon = True  # a call to the cloud may take seconds, and a watch a minute
             thread.start()
         try:

@@ -267,6 +267,11 @@ class Replica:
             self._kubelets.stands_down()
         return self._kubelets.round() if self.leader.leads and self.nodes.in_sync else WAITS
 
+    def count_nodes(self) -> float:
+        """Count the Nodes by what machines with one fault may share, while this replica leads. Seconds until
+        the next look."""
+        return self._outbreaks.count() if self.leader.leads and self.nodes.in_sync else WAITS
+
     def view(self, node: str) -> View | str:
         """What is known and decided of ``node``, or why this replica cannot say. Any thread may ask."""
         if not self.leader.leads:
