@@ -40,7 +40,7 @@ from recovery.decide.in_flight import replaced_by
 from recovery.decide.lifecycle import Event, move
 from recovery.decide.situation import PageThere, Role, Situation
 from recovery.decide.stated_since import as_counted_now
-from recovery.model import UNINITIALIZED, Cause, Done, Evidence, Fault, MetricRow, Reading, Record, Step
+from recovery.model import UNINITIALIZED, Cause, Done, Evidence, Fault, Kind, MetricRow, Reading, Record, Step
 from recovery.quick import replace
 from recovery.units import few, span
 
@@ -133,9 +133,10 @@ def _sick_there(s: Situation, found: tuple[Diagnosis, ...], page: PageThere | No
 
 
 def _for_good(found: tuple[Diagnosis, ...]) -> str:
-    """The first of these faults that only another boot ends. No probation succeeds in this boot, so the fault
-    gets a record of its own."""
-    return next((name(d.fault) for d in found if d.fault.latched), "")
+    """The first of these faults that no source takes back: only another boot ends it. No probation succeeds
+    in this boot, so the fault gets a record of its own. What is counted is one of these: that its window
+    passes proves nothing."""
+    return next((name(d.fault) for d in found if d.fault.latched or d.fault.kind is Kind.EDGE), "")
 
 
 def joined_or_blind(s: Situation, r: Record, is_ready: str, joined: str) -> Decision | None:

@@ -266,6 +266,27 @@ def test_a_new_machine_is_not_sick_by_what_happened_to_it_once() -> None:
     assert phase(s) is Phase.RECOVERED
 
 
+@pytest.mark.parametrize("after", [0, 1], ids=["at once", "tolerated for a minute"])
+@pytest.mark.parametrize("restarted", [True, False], ids=["restarted", "not restarted"])
+def test_what_happens_too_often_to_a_new_machine_in_its_probation_is_not_waited_out(
+    restarted: bool, after: int
+) -> None:
+    """Once its window had passed, or its agent was restarted, nobody counted it, and it was proved."""
+    s = all_well(OOMS.replace(b"[{do: reboot}]", f"[{{do: replace}}]\n    after: {after}m".encode()))
+    killed(s, 0)
+    s.run(120 * after)
+    assert calls(s) == [("replace", "m-0")]
+    s.replace_machine("node-0", "m-0", "node-0", "m-9", "workers")
+    s.pages["node-0"].body = ooms(0)
+    new_process(s, "node-0")
+    s.run(20)
+    killed(s, 0)
+    if restarted:
+        new_process(s, "node-0")  # it counts from the beginning
+    s.run(15 * 60, step=5)
+    assert calls(s) == [("replace", "m-0"), ("replace", "m-9")]
+
+
 BESIDE = f"""{HEAD}sources: [npd]
 limits: {{cooldown: 0s}}
 rules:
