@@ -100,7 +100,7 @@ FAULT_STATED = "fault stated"
 """Subject: the machine. ``type``, ``reason``: its source states it again (the kernel logs its line once more,
 the
 plugin finds it anew): the counter rises. A harness that says this says it each time, the first time too.
-``rule``: ``log`` or ``plugin``."""
+``rule``: ``log`` or ``plugin``; ``none`` where its detector has no rule of that type now, so nobody hears it."""
 FAULT_ENDED = "fault ended"
 """Subject: the machine. ``type``, ``reason``, ``by``: ``reboot``, ``itself``, ``person``. A machine that is
 gone

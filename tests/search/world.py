@@ -483,6 +483,7 @@ class World(Stage):
             self.later(again, lambda: self.state(machine, reason))
         if reason in machine.sick and new:
             rule = "plugin" if reason == PLUGIN_REASON else "log"
+            rule = "none" if TYPES[reason] in machine.detector.lacks else rule
             self.note(facts.FAULT_STATED, machine.id, type=TYPES[reason], reason=reason, rule=rule)
         self.refresh(machine)
 
@@ -753,10 +754,13 @@ class World(Stage):
         self._kernel(machine)
         if not self.scene.replicas:
             self.boundary.cut.pop(machine.place, None)  # who was cut off was the one before it
-        self._register(machine, self.new_are_raw.pop() if self.new_are_raw else 0.0)
+        raw = self.new_are_raw.pop() if self.new_are_raw else 0.0
+        self._register(machine, raw)
         self.note(
             facts.MACHINE_JOINED, machine.id, node=machine.node, group=machine.group, boot=machine.boot_id
         )
+        if raw and self.policy_name in DEAD:
+            self._note_ready(machine, False)  # its Node is not Ready from the first moment on
         machine.booted = self.now
         self.signals.start(machine, self.signals.up_after(machine))
         self.refresh(machine)
