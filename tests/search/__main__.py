@@ -32,6 +32,7 @@ from tests.search.seeds import (
     FLEET_FROM,
     LATER_FROM,
     LATER_PLOTS_FROM,
+    LATEST_FROM,
     SOURCES_FROM,
     script_of,
 )
@@ -40,6 +41,8 @@ from tests.search.story import judged
 
 LATER_EVERY = 5
 """So many new seeds there are for one under a later policy."""
+LATEST_EVERY = 7
+"""So many new seeds there are for one with what came later still."""
 
 
 @dataclass
@@ -119,7 +122,8 @@ def _new(families: tuple[int, ...]) -> Iterator[int]:
     for number in itertools.count(random.SystemRandom().randrange(SOURCES_FROM // 2)):
         later = {0: LATER_FROM, 1: LATER_PLOTS_FROM}.get(number % LATER_EVERY, 0)
         field = FIELD_FROM if number % 2 else 0
-        yield field + DENSE_FROM + later + families[number % len(families)] + number
+        latest = 0 if number % LATEST_EVERY else LATEST_FROM
+        yield latest + field + DENSE_FROM + later + families[number % len(families)] + number
 
 
 def _leaning(reached: Reach, before: Reach) -> Iterator[int]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.search.acts import ACTS
-from tests.search.field import FIELD
+from tests.search.field import FIELD, LATEST
 from tests.search.machines import LOG_REASONS
 from tests.search.policies import COUNTED, LATER, POLICIES, WIDE
 from tests.search.script import Act, Scene, Script, lasting
@@ -463,7 +463,8 @@ def script_of(seed: int) -> Script:
     dice = random.Random(f"{seed} directed")
     scene = replace(_scene(dice, LEANS[thing], what), **PAIRS.get((thing, what), {}))
     also = [lean for lean in LEANS.values() if _fits(lean, scene)]
-    known = [name for name in ACTS if what in FIELD or name not in FIELD]  # what an older seed makes stays
+    later = {*LATEST} if what in FIELD else {*FIELD, *LATEST}  # what an older seed makes stays
+    known = [name for name in ACTS if what in LATEST or name not in later]
     others = [name for name in known if can_befall(name, scene)]
     others = dice.sample(others, dice.choice((0, 2, 4)))
     acts: list[Act] = []

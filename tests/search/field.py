@@ -107,15 +107,20 @@ def autoscaler(w: World, a: Act) -> bool:
         if not removes:
             _tainted(w, node, lambda taints: [t for t in taints if t["key"] != SCALES_IN])
         elif not m.gone and group.desired > 2:
-            group.desired -= 0 if group.shrinks else 1
-            scaled = {} if group.shrinks else {"scaled": "in"}
-            w.terminate_machine(m, "unasked", refill=False)
-            if group.shrinks:  # whoever sets its capacity back to what it was gets a machine for that
-                w.cloud.waiting.append(m.place)
-            w.note(facts.CAPACITY, m.group, desired=group.desired, can_launch=not w.cloud.short, **scaled)
+            _removed_for_good(w, m)
 
     w.later(seconds, ends)
     return True
+
+
+def _removed_for_good(w: World, m: Machine) -> None:
+    group = w.cloud.groups[m.group]
+    group.desired -= 0 if group.shrinks else 1
+    scaled = {} if group.shrinks else {"scaled": "in"}
+    w.terminate_machine(m, "unasked", refill=False)
+    if group.shrinks:  # whoever sets its capacity back to what it was gets a machine for that
+        w.cloud.waiting.append(m.place)
+    w.note(facts.CAPACITY, m.group, desired=group.desired, can_launch=not w.cloud.short, **scaled)
 
 
 @kind("nodes linger", some(200.0, 900.0), weight=0, lasts=True, placed=False)
@@ -346,6 +351,47 @@ def api_is_slow(w: World, a: Act) -> None:
 
 
 FIELD = tuple(name for name in ACTS if name not in OLDER)
+
+
+# ---------------------------------------------------------------- what came later still
+
+
+@kind("upgraded", lambda d: (d.choice((1, 2)), d.choice((0.0, 40.0, 120.0))), weight=0)
+def upgraded(w: World, a: Act) -> bool:
+    """The machines of the group are exchanged for newer ones. For each, one more is launched; once that has
+    joined, the old one is cordoned, and is ended so many seconds later."""
+    count, seconds = a.args
+    old = [m for i in range(count) if not (m := w.places[(a.place + i) % len(w.places)]).gone]
+    if not old or len(w.places) > w.scene.nodes + 2:
+        return False
+    _exchanged(w, old, seconds)
+    return True
+
+
+def _exchanged(w: World, old: list[Machine], seconds: float) -> None:
+    if not old:
+        return
+    m, *others = old
+    w.scale_out()
+    place, until = len(w.places) - 1, w.now + 400.0
+    w.cloud.waiting.insert(0, w.cloud.waiting.pop())  # it is the first that gets a machine
+
+    def joins() -> None:
+        if w.places[place].node and not w.places[place].gone:
+            change(w, f"/api/v1/nodes/{m.node}", {"spec": {"unschedulable": True}})
+            w.later(seconds, ends)
+        elif w.now < until:
+            w.later(10.0, joins)
+
+    def ends() -> None:
+        if not m.gone:  # if somebody replaces it, its group keeps the one that is too many
+            _removed_for_good(w, m)
+        _exchanged(w, others, seconds)
+
+    w.later(10.0, joins)
+
+
+LATEST = tuple(name for name in ACTS if name not in OLDER and name not in FIELD)
 
 
 def beside(dice: random.Random, what: str, fault: Act, nodes: int) -> Act:

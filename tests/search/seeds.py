@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.search import directed
 from tests.search.acts import ACTS
-from tests.search.field import FAULTS_OF, FIELD, beside
+from tests.search.field import FAULTS_OF, FIELD, LATEST, beside
 from tests.search.plots import LATER_PLOTS, PLOTS, PROVING_PLOTS, SOURCE_PLOTS, Plot
 from tests.search.policies import COUNTED, DEAD, LATER, POLICIES, WIDE
 from tests.search.policies import FIELD as REWRITTEN
@@ -56,6 +56,8 @@ of faults and of the same disturbances."""
 FIELD_FROM = 2 * 10**12
 """From this seed on, a history is that of the seed which is so much smaller, with what else clusters do around its
 faults (``field.py``)."""
+LATEST_FROM = 4 * 10**12
+"""From this seed on, a history is that of the seed which is so much smaller, with what came later still."""
 SHORT = 0.2
 """The share of them that stays as it is."""
 BESIDE_THE_PAGE = ("EKS", "conditions", "konduktor", "npd, conditions")
@@ -82,6 +84,9 @@ FAULTS = {"conditions": ("fault", "plugin fault", "flash"), "eks": ("eks fault",
 
 def script_of(seed: int) -> Script:
     """The script of a seed: some faults, and up to a dozen other disturbances around them."""
+    if seed >= LATEST_FROM:
+        script = replace(script_of(seed - LATEST_FROM), seed=seed)
+        return _with_the_latest(script, random.Random(f"{seed} latest"))
     if seed >= FIELD_FROM:
         script = replace(script_of(seed - FIELD_FROM), seed=seed)
         return _in_the_field(script, random.Random(f"{seed} field"))
@@ -129,6 +134,14 @@ def _in_the_field(script: Script, dice: random.Random) -> Script:
         else []
     )
     return replace(script, scene=scene, acts=_in_order([*acts, *more]))
+
+
+def _with_the_latest(script: Script, dice: random.Random) -> Script:
+    """The same script, where what came later still comes around one or two of its faults."""
+    faults = [a for a in script.acts if a.what in FAULTS_OF]
+    around = dice.choices(faults, k=dice.choice((1, 1, 2))) if faults else []
+    more = [beside(dice, dice.choice(LATEST), fault, script.scene.nodes) for fault in around]
+    return replace(script, acts=_in_order([*script.acts, *more]))
 
 
 def _brief_faults(dice: random.Random, scene: Scene) -> list[Act]:

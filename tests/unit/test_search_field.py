@@ -7,10 +7,10 @@ import pytest
 from tests.search import facts
 from tests.search.directed import DIRECTED_FROM
 from tests.search.facts import Asked, Happened, Wrote
-from tests.search.field import FIELD
+from tests.search.field import FIELD, LATEST
 from tests.search.play import History
 from tests.search.script import Act, Scene, act
-from tests.search.seeds import DENSE_FROM, FIELD_FROM, FLEET_FROM, script_of
+from tests.search.seeds import DENSE_FROM, FIELD_FROM, FLEET_FROM, LATEST_FROM, script_of
 from tests.search.story import judged, played
 
 DMA = "NeuronHasError_DMA_ERROR"
@@ -41,6 +41,27 @@ def test_no_older_seed_draws_any_of_it(family: int) -> None:
 def test_seeds_of_its_own_draw_all_of_it() -> None:
     scripts = [script_of(FIELD_FROM + family + n) for family in (0, FLEET_FROM) for n in range(150)]
     assert {a.what for s in scripts for a in s.acts} >= {*FIELD}
+    assert not {a.what for s in scripts for a in s.acts} & {*LATEST}
+
+
+def test_later_seeds_have_what_came_later_still_beside_all_that_was_there_before() -> None:
+    for n in range(20):
+        before, after = script_of(FIELD_FROM + n).acts, script_of(LATEST_FROM + FIELD_FROM + n).acts
+        assert {a.what for a in set(after) - set(before)} <= {*LATEST}
+        assert set(before) < set(after)
+
+
+@pytest.mark.parametrize("shrinks", [False, True])
+def test_an_upgrade_has_one_machine_more_before_it_ends_an_old_one(shrinks: bool) -> None:
+    scene = Scene(nodes=3, policy="drain, replace, wide", shrinks=shrinks)
+    told = act(5, "upgraded", 0, 2, 40.0), act(60, "fault", 2, DMA, ())
+    h = sound(scene, *told, LATE)
+    happened = [f for f in h.facts if isinstance(f, Happened)]
+    joined = [f.at for f in happened if f.what == facts.MACHINE_JOINED and f.at > 0]
+    gone = {f.subject: f.at for f in happened if f.what == facts.MACHINE_GONE and f.detail["by"] == "unasked"}
+    assert list(gone) == ["m-0", "m-1"]
+    assert gone["m-0"] - joined[0] > 40
+    assert asked(h).count("replace") == 1
 
 
 def test_a_machine_that_hangs_is_booted_by_whoever_asks_for_it() -> None:
