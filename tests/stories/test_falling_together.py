@@ -8,7 +8,7 @@ import pytest
 from recovery_testkit.kubefaults import Asked, server_error
 from recovery_testkit.stage import Stage
 
-from recovery.agent.fleet.outbreaks import Outbreaks
+from recovery.agent.fleet.outbreaks import COUNTED_AGAIN, COUNTED_LATE, Outbreaks
 from recovery.model import Fault, Phase
 from tests.stories.console import Terminal
 from tests.stories.scenery import RECORDS, Slow, pass_time, records, slots
@@ -227,3 +227,23 @@ def test_what_cannot_be_told_of_one_record_keeps_no_other_from_being_known(
     pass_time(s, 60, cloud, step=1)
     assert (calls(s), slots(s)) == ([], ["node-0"])
     assert "3 of the 3 machines have rack=r7" in seen_by_the_next(s, "node-0")
+
+
+def test_the_nodes_were_counted_before_the_third_machine_falls_so_it_does_not_wait_for_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[float] = []
+    population = Outbreaks._population
+
+    def noted(known: Outbreaks, inside: bool, age: float = COUNTED_LATE) -> object:
+        late = inside not in known._counted or known._clock.monotonic() - known._counted[inside][0] > age
+        asked.extend([age] if late else [])
+        return population(known, inside, age)
+
+    monkeypatch.setattr(Outbreaks, "_population", noted)
+    s, cloud = rack()
+    for i in range(4):
+        falls(s, cloud, i)
+    assert "has one cause on many machines" in str(s.record("node-3"))
+    assert COUNTED_LATE not in asked
+    assert COUNTED_AGAIN in asked
