@@ -32,7 +32,9 @@ log = logging.getLogger(__name__)
 SUBMIT_WITHIN = 10.0
 """Seconds after its intent within which a call may begin. A process that was suspended in between must not
 call: others may have gone on without it."""
-SLOW = "the API server takes seconds to answer, and a pause or an exclusion might be missed"
+SLOW = (
+    "the API server takes seconds to answer, and a pause or an exclusion might be missed; it is tried again"
+)
 DOING = {
     Step.REBOOT: EventReason.REBOOTING,
     Step.REIMAGE: EventReason.REIMAGING,

@@ -243,7 +243,7 @@ class FleetActor:
             "gate": lambda: replica.watch_gate(go_on),
             "roll": lambda: replica.call_the_roll(),
             "leases": lambda: replica.read_leases(),
-            "count": lambda: replica.count_nodes(),
+            "traits": lambda: replica.count_traits(),
         }
         self._watching: dict[str, tuple[str, Any]] = {
             "nodes": (NODES, replica.nodes),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pytest
 from recovery_testkit.kubefaults import Asked, server_error
 from recovery_testkit.stage import Stage
 
-from recovery.agent.fleet.outbreaks import COUNTED_AGAIN, COUNTED_LATE, Outbreaks
-from recovery.model import Fault, Phase
+from recovery.agent.fleet import outbreaks
+from recovery.agent.fleet.outbreaks import Outbreaks
+from recovery.decide.correlated import Trait, counted
+from recovery.model import Fault, NodeView, Phase
 from tests.stories.console import Terminal
 from tests.stories.scenery import RECORDS, Slow, pass_time, records, slots
 from tests.stories.scenes import (
@@ -229,21 +231,20 @@ def test_what_cannot_be_told_of_one_record_keeps_no_other_from_being_known(
     assert "3 of the 3 machines have rack=r7" in seen_by_the_next(s, "node-0")
 
 
-def test_the_nodes_were_counted_before_the_third_machine_falls_so_it_does_not_wait_for_that(
+def test_the_nodes_are_counted_before_the_third_machine_falls_so_it_does_not_wait_for_that(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[float] = []
-    population = Outbreaks._population
+    counts: list[int] = []
 
-    def noted(known: Outbreaks, inside: bool, age: float = COUNTED_LATE) -> object:
-        late = inside not in known._counted or known._clock.monotonic() - known._counted[inside][0] > age
-        asked.extend([age] if late else [])
-        return population(known, inside, age)
+    def noted(nodes: Iterable[NodeView]) -> tuple[Mapping[Trait, int], int]:
+        counts.append(1)
+        return counted(nodes)
 
-    monkeypatch.setattr(Outbreaks, "_population", noted)
+    monkeypatch.setattr(outbreaks, "counted", noted)
     s, cloud = rack()
-    for i in range(4):
-        falls(s, cloud, i)
+    falls(s, cloud, 0)
+    assert not counts, "one machine shares nothing"
+    falls(s, cloud, 1)
+    assert counts
+    falls(s, cloud, 2, 3)
     assert "has one cause on many machines" in str(s.record("node-3"))
-    assert COUNTED_LATE not in asked
-    assert COUNTED_AGAIN in asked

@@ -134,15 +134,18 @@ class FleetProgram:
         sweep = threading.Thread(target=self._sweep, name="sweep")
         workers = [threading.Thread(target=self._work, args=(i,), name=f"worker {i}") for i in range(WORKERS)]
         # Not among those that the liveness probe asks for: a slow server is no reason to start anew.
-        poll = threading.Thread(target=self._poll, args=("prometheus", self.replica.poll), name="prometheus")
-        logs = threading.Thread(target=self._poll, args=("loki", self.replica.read_logs), name="loki")
-        pods = threading.Thread(target=self._poll, args=("pods", self._watch_pods), name="pods")
-        records = threading.Thread(target=self._poll, args=("records", self._watch_records), name="records")
-        gate = threading.Thread(target=self._poll, args=("gate", self._watch_gate), name="gate")
-        roll = threading.Thread(target=self._poll, args=("roll", self.replica.call_the_roll), name="roll")
-        leases = threading.Thread(target=self._poll, args=("leases", self.replica.read_leases), name="leases")
-        count = threading.Thread(target=self._poll, args=("count", self.replica.count_nodes), name="count")
-        for thread in (follow, sweep, poll, logs, pods, records, gate, roll, leases, count, *workers):
+        rounds = {
+            "prometheus": self.replica.poll,
+            "loki": self.replica.read_logs,
+            "pods": self._watch_pods,
+            "records": self._watch_records,
+            "gate": self._watch_gate,
+            "roll": self.replica.call_the_roll,
+            "leases": self.replica.read_leases,
+            "traits": self.replica.count_traits,
+        }
+        polls = [threading.Thread(target=self._poll, args=x, name=x[0]) for x in rounds.items()]
+        for thread in (follow, sweep, *polls, *workers):
             thread.daemon = True  # a call to the cloud may take seconds, and a watch a minute
             thread.start()
         try:

@@ -267,7 +267,7 @@ class Replica:
             self._kubelets.stands_down()
         return self._kubelets.round() if self.leader.leads and self.nodes.in_sync else WAITS
 
-    def count_nodes(self) -> float:
+    def count_traits(self) -> float:
         """Count the Nodes by what machines with one fault may share, while this replica leads. Seconds until
         the next look."""
         return self._outbreaks.count() if self.leader.leads and self.nodes.in_sync else WAITS
