@@ -19,6 +19,7 @@ from recovery.signals.memory import (
     SOURCE,
     State,
     gone,
+    known_long,
     listed,
     looks_back,
     problems,
@@ -77,6 +78,7 @@ class Comparison:
             started=self.page.started if self.whole else self.state.started,
             shown=self.active if self.whole else self.state.shown,
             unexplained=self.unexplained,
+            first_at=self.state.first_at or (self.at if self.whole else None),
         )
 
     def reading(self, state: State) -> Reading:
@@ -184,12 +186,18 @@ class Comparison:
         """
         if not self.whole or self.restarted or not settled(self.state, self.at):
             return {}
-        reported = {type_ for type_, _ in self.uncounted & self.page.pairs}
+        reported = {type_ for type_, _ in self.uncounted & self.page.pairs} - self.busy
         return {
             pair: min(self.state.zeros.get(pair, 0) + 1, ZEROS)
             for pair in self.page.gauges
-            if pair[0] in reported and pair[0] not in self.busy and self._known(pair[0])
+            if pair[0] in reported and self._known(pair[0]) and self._has_run(pair)
         }
+
+    def _has_run(self, pair: Pair) -> bool:
+        """Whether a plugin's check has run since its detector's start: it has counted or stated the fault, or
+        has had the time to. The detector may have been started together with this agent."""
+        stated = pair in self.state.held or pair in self.state.zeros or self.page.counters.get(pair[1], 0) > 0
+        return stated or known_long(self.state, self.at)
 
     def _absent(self) -> dict[Pair, datetime]:
         """Since when no page has shown each pair of a log rule.

@@ -31,6 +31,7 @@ class State:
     counter: their types are custom plugins'. ``held`` are the faults, ``edges`` the temporary rules' events.
     ``absent``: since when no page shows a pair of a log rule. ``slow``: those that may be a plugin's.
     ``unexplained``: types of a held fault that show nothing, and when a reason of theirs was counted last.
+    ``first_at``: when the first whole page of this boot was read.
     ``shown``: the pairs that the last good page showed. ``started``: when the
     detector's process began, as its page says. ``gap``: a read failed since the last undamaged page, so the
     detector may be another one. ``said``: what to log of the last page. ``steady``: the page that changes
@@ -56,6 +57,7 @@ class State:
     started: str = ""
     shown: frozenset[Pair] = frozenset()
     unexplained: Mapping[str, datetime] = field(default_factory=dict)
+    first_at: datetime | None = None
 
 
 def looks_back(state: State, at: datetime) -> bool:
@@ -90,6 +92,11 @@ def gone(state: State, at: datetime) -> frozenset[Pair]:
 def settled(state: State, at: datetime) -> bool:
     """Whether a restart, if there was one, is so long ago that zeros count."""
     return state.restarted_at is None or at - state.restarted_at >= SETTLE
+
+
+def known_long(state: State, at: datetime) -> bool:
+    """Whether pages were read for so long that each check of the detector has run."""
+    return state.first_at is not None and at - state.first_at >= SETTLE
 
 
 def recent(times: Sequence[datetime], now: datetime) -> tuple[datetime, ...]:

@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from recovery.model import Problem, Reading
 from recovery.quick import replace
 from recovery.signals.compare import Comparison
-from recovery.signals.memory import SOURCE, State, gone, listed, problems, settled
+from recovery.signals.memory import SOURCE, State, gone, known_long, listed, problems, settled
 from recovery.signals.page import WHOLE, Page, Pair
 
 
@@ -80,6 +80,8 @@ def _steady(state: State, following: State, reading: Reading, at: datetime, unti
     and to a restart that has not settled. A detector shows the same page all day, so this saves time.
     """
     if following.edges or reading.unknown or not settled(state, at):
+        return False
+    if following.uncounted and not known_long(state, at):
         return False
     if any(p.fresh_until != until for p in following.held.values()):
         return False

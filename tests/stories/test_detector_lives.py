@@ -13,9 +13,11 @@ from recovery.decide.lifecycle import Event
 from recovery.errors import Refused
 from recovery.model import Phase
 from recovery.quick import replace
+from recovery.signals.memory import SETTLE
 from tests.builders.policies import policy_file
 from tests.stories.scenery import RECORDS, alive, sentences
 from tests.stories.scenes import (
+    PLUGIN,
     boot,
     calls,
     cast,
@@ -26,6 +28,7 @@ from tests.stories.scenes import (
     plugin_page,
     release_by_command,
     resume,
+    stubborn_pod,
     swap_record,
     the_record,
 )
@@ -216,6 +219,49 @@ def test_nothing_is_asked_for_a_plugins_fault_that_its_restarted_detector_does_n
     s.pages["node-0"].body = sick_page(True, 1)
     s.run(10)
     assert calls(s) == REPLACED
+
+
+def rolled_out(s: Stage) -> None:
+    """Agent and detector are started anew together. One check of the plugin has run; the one that found the
+    fault is slow."""
+    s.pages["node-0"].body = plugin_page(False, 0)
+    new_process(s, "node-0")
+    s.run(90, step=1)
+
+
+def test_a_rollout_of_agent_and_detector_does_not_treat_a_released_node_again() -> None:
+    s = cast(REPLACES_PLUGINS)
+    s.provider.preflight_error = Refused("not allowed")
+    s.pages["node-0"].body = plugin_page(True, 1)
+    released(s)
+    rolled_out(s)
+    s.pages["node-0"].body = plugin_page(True, 1)
+    s.run(60, step=1)
+    assert (phase(s), calls(s)) == (Phase.RELEASED, [])
+
+
+def test_a_rollout_of_agent_and_detector_begins_no_drain_anew() -> None:
+    s = cast(PLUGIN)
+    stubborn_pod(s)
+    s.pages["node-0"].body = plugin_page(True, 1)
+    s.run(20)
+    began = the_record(s).rung_since
+    assert phase(s) is Phase.RECOVERING
+    rolled_out(s)
+    s.pages["node-0"].body = plugin_page(True, 1)
+    s.run(10)
+    assert (phase(s), the_record(s).rung_since) == (Phase.RECOVERING, began)
+
+
+def test_what_a_plugin_finds_gone_after_a_rollout_is_taken_back_after_five_minutes() -> None:
+    s = cast(PLUGIN)
+    stubborn_pod(s)
+    s.pages["node-0"].body = plugin_page(True, 1)
+    s.run(20)
+    rolled_out(s)
+    assert phase(s) is Phase.RECOVERING
+    s.run(SETTLE.total_seconds(), step=1)
+    assert (phase(s), calls(s)) == (Phase.WITHDRAWN, [])
 
 
 # ---------------------------------------------------------------- what a release is about
