@@ -16,7 +16,7 @@ from recovery.decide.boot import APART
 from recovery.decide.drill import ends, is_drill
 from recovery.model import Condition, ConditionRow, NodeView, Polarity, Problem, Reading
 from recovery.quick import quick, replace
-from recovery.signals import nvsentinel
+from recovery.signals import eks, nvsentinel
 from recovery.signals.nvsentinel import Found
 from recovery.signals.own_node import EVIDENCE, Looks, OwnNodeSource, Seen
 
@@ -209,8 +209,8 @@ def _reason(c: Condition) -> str:
 
 
 def _stated(c: Condition) -> tuple[Found, ...]:
-    """The faults that a bad condition states: one, but with NVSentinel."""
-    return nvsentinel.found(c) or (Found(_reason(c), c.message),)
+    """The faults that a bad condition states: one, but with NVSentinel and with EKS's agent."""
+    return nvsentinel.found(c) or eks.found(c) or (Found(_reason(c), c.message),)
 
 
 def _problem(state: State, c: Condition, stated: Found, row: Polarity, look: Look) -> Problem:

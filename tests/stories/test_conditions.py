@@ -8,6 +8,7 @@ import pytest
 from recovery_testkit.kubefaults import Asked, lost_request
 from recovery_testkit.stage import Stage, npd_page
 
+from recovery.errors import Refused
 from recovery.model import Phase
 from recovery.report.own_view import explanation
 from tests.builders.faults import DMA
@@ -85,6 +86,50 @@ def test_a_condition_alone_ends_in_a_replacement(condition: tuple[str, str, str]
     assert calls(s) == [("replace", "m-0")]
     assert phase(s) is Phase.RECOVERED
     judge(s)
+
+
+OFF_THE_BUS = "detected XID-79 on the instance, review kernel logs for additional information."
+NO_ENGINE = "failed to connect to nv-hostengine"
+
+
+def eks_goes_on(s: Stage, reason: str, *messages: str) -> None:
+    """EKS's agent has found one more thing, which is its reason now. Its condition has not turned since."""
+
+    def change(obj: dict[str, object]) -> None:
+        listed: list[dict[str, str]] = obj["status"]["conditions"]  # type: ignore[index]
+        now = f"{s.clock.true_time():%Y-%m-%dT%H:%M:%SZ}"
+        said = {"reason": reason, "message": "; ".join(messages), "lastHeartbeatTime": now}
+        next(c for c in listed if c["type"] == EKS[0]).update(said)
+
+    change_node(s, "node-0", change)
+
+
+def test_a_gpu_that_fell_off_the_bus_is_replaced_though_eks_has_lost_its_engine_since() -> None:
+    """Both come within the 15 s in which its agent writes once: the reason is that of the last one."""
+    s = cast(policy('{type: AcceleratedHardwareReady, reason: "NvidiaXID*"}'))
+    cloud = Cloud(s)
+    writes(s, (*EKS[:2], "DCGMError", f"{OFF_THE_BUS}; {NO_ENGINE}"))
+    to_the_end(s, cloud)
+    assert calls(s) == [("replace", "m-0")]
+    assert {f.reason for f in the_record(s).faults} == {"NvidiaXID79Error", "DCGMError"}
+    judge(s)
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["the agent goes on", "the agent restarts"])
+def test_what_stands_in_a_message_of_eks_since_before_the_release_starts_nothing_again(anew: bool) -> None:
+    s = cast(policy('{type: AcceleratedHardwareReady, reason: "NvidiaXID*"}'))
+    s.provider.preflight_error = Refused("its group is gone")
+    writes(s, (*EKS, OFF_THE_BUS))
+    s.run(60)
+    assert phase(s) is Phase.HANDED_OVER
+    release_by_command(s)
+    s.run(90)
+    eks_goes_on(s, "DCGMError", OFF_THE_BUS, NO_ENGINE)
+    if anew:
+        new_process(s, "node-0")
+    s.run(600, step=5)
+    assert [f.reason for f in the_record(s).faults] == ["DCGMError"]
+    assert (the_record(s).sentence, calls(s)) == ("DCGMError: no rule of the policy speaks of it", [])
 
 
 def test_the_condition_of_a_replaced_machine_starts_nothing_again() -> None:

@@ -148,6 +148,63 @@ def test_the_brake_counts_a_condition_by_its_polarity() -> None:
     assert not ill(node(conditions=ready | {hardware: ("True", "Fine")}), lambda _, __: True)
 
 
+# ---------------------------------------------------------------- EKS's agent joins its messages
+
+XID_79 = "detected XID-79 on the instance, review kernel logs for additional information."
+NO_ENGINE = "failed to reconcile DCGM: connection refused; is nv-hostengine running?"
+"""An error of the engine, in whatever words."""
+
+
+def eks(reason: str, *messages: str) -> list[tuple[str, str]]:
+    """What is stated of a condition whose agent found so much, and ``reason`` last: with its evidence."""
+    said = condition("AcceleratedHardwareReady", "False", reason, message="; ".join(messages))
+    reading = looks(said)[1]
+    assert all(p.type == "AcceleratedHardwareReady" and p.latched for p in reading.problems)
+    found = [(p.reason, p.message.partition("is False: ")[2]) for p in reading.problems]
+    return sorted(found, key=lambda x: x[0] != reason)  # the one of its reason first
+
+
+def test_a_fault_that_a_later_one_took_the_reason_from_is_still_in_the_message_of_eks() -> None:
+    assert eks("DCGMError", XID_79, NO_ENGINE) == [("DCGMError", NO_ENGINE), ("NvidiaXID79Error", XID_79)]
+    assert eks("NvidiaXID79Error", XID_79) == [("NvidiaXID79Error", XID_79)]
+    assert eks("NvidiaXID79Error", NO_ENGINE, XID_79) == [("NvidiaXID79Error", XID_79)]
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("detected 2 Nvidia Double Bit error(s) on location Device", "NvidiaDoubleBitError"),
+        ("detected 7 NVLink errors on fieldId 409", "NvidiaNVLinkError"),
+        ("DCGM detected 7 GPUs but 8 nvidia device files were detected", "NvidiaDeviceCountMismatch"),
+        (
+            "expected 8 GPUs for this instance type but only 7 were detected — possible hardware failure",
+            "NvidiaDeviceCountMismatch",
+        ),
+        ("GPU fabric health mask 0x4: route_unhealthy=1", "NvidiaFabricError"),
+        ("Fabric Manager status: Failure", "FabricManagerNotRunning"),
+        ("DCGM detected issues in health check system with error code 96", "DCGMHealthCode96"),
+        ("DCGM Diagnostic failed for test Inforom with error: none", "DCGMDiagnosticFailure"),
+        ("Discovered HBM Uncorrectable Error", "NeuronHBMUncorrectableError"),
+        ("Discovered DMA Error", "NeuronDMAError"),
+        ("detected XID-31 on the instance, review kernel logs", "NvidiaXID31Error"),
+    ],
+    ids=lambda x: x if x.isalnum() else "",
+)
+def test_each_message_of_eks_is_known_by_its_words(message: str, reason: str) -> None:
+    assert eks("NvidiaXID79Error", message, XID_79) == [("NvidiaXID79Error", XID_79), (reason, message)]
+
+
+def test_of_what_else_stands_in_a_message_of_eks_only_the_reason_is_stated() -> None:
+    assert eks("SomethingNew", "what XID-79 did: detected XID-79 on the instance") == [
+        ("SomethingNew", "what XID-79 did: detected XID-79 on the instance")
+    ]
+    assert eks("", XID_79) == [("AcceleratedHardwareReady", XID_79)]
+    many = [f"detected XID-{n} on the instance, review" for n in range(100, 140)]
+    assert len(eks("DCGMError", *many, NO_ENGINE)) == 10
+    kernel = condition("KernelReady", "False", "ForkFailedOutOfPIDs", message=f"no more; {XID_79}")
+    assert stated(looks(kernel)[1]) == [("KernelReady", "ForkFailedOutOfPIDs")]
+
+
 # ---------------------------------------------------------------- what ends a fault
 
 
