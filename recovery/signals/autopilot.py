@@ -5,8 +5,9 @@ By https://github.com/IBM/autopilot (autopilot-daemon/gpu-dcgm/entrypoint.py, pk
 - ``gpuhealth`` is PASS, WARN, EVICT or TESTING. The hourly pass writes PASS or WARN over it, so that EVICT
   which goes away was not taken back. TESTING is a claim of the node (``catalog/claims.yaml``).
 - ``dcgm.level.3`` is ERR_ or PASS_ with the time of the run; its annotation has the tests that failed, as
-  ``test:gpu,words,;...`` or, in releases before, ``test.gpu.gpu,...``. A PASS_ overwrites the ERR_ of a run
-  before, so that it is the later one: it takes that fault back.
+  ``test.gpu.gpu``, and ``testNoGPUid`` for one of no GPU. Nothing stands between two of them, though its
+  documentation has a comma there. Where it was told which tests count: ``group.category.test:gpu,words,;``. A
+  PASS_ overwrites the ERR_ of a run before, so that it is the later one: it takes that fault back.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ _LEVEL_3_LABEL = "autopilot.ibm.com/dcgm.level.3"
 LABELS = (_HEALTH_LABEL, _LEVEL_3_LABEL)
 _OUTPUT = "autopilot.ibm.com/dcgm.level.3.output"
 _STAMP = re.compile(r"(ERR|PASS)_\d{4}-\d{2}-\d{2}_\d{2}\.\d{2}(?:\.\d{2})?\.?UTC")
-_TEST = re.compile(r"[a-z][a-z0-9_]{1,40}")
+_TEST = re.compile(r"[a-z][a-z0-9_-]*")
+_OF_NO_GPU = "NoGPUid"
+LONGEST_TEST = 41
 LONGEST = 16 * 1024
 MOST_TESTS = 10
 
@@ -78,6 +81,9 @@ def _ran(stamp: str) -> datetime | None:
 
 def _tests(output: str) -> tuple[str, ...]:
     """The names of the tests that failed, in either format."""
-    parts = output.split(";") if ":" in output else output.split(",")
-    names = (re.split(r"[:.]", part.strip().lower(), maxsplit=1)[0] for part in parts)
-    return tuple(dict.fromkeys(name for name in names if _TEST.fullmatch(name)))[:MOST_TESTS]
+    if ":" in output:
+        heads = (part.partition(":")[0].rpartition(".")[2].strip() for part in output.lower().split(";"))
+        names = [head for head in heads if _TEST.fullmatch(head)]
+    else:
+        names = _TEST.findall(output.replace(_OF_NO_GPU, ".").lower())
+    return tuple(dict.fromkeys(x for x in names if 1 < len(x) <= LONGEST_TEST))[:MOST_TESTS]

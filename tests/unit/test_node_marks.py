@@ -131,6 +131,18 @@ def ibm(health: str = "", level_3: str = "", output: str = "") -> NodeView:
         (("WARN",), ["AutopilotWarn"], set()),
         (("", f"ERR_{STAMP}", "pcie:0,No bandwidth,;ecc:1,x,"), ["Dcgm3_pcie", "Dcgm3_ecc"], set()),
         (("", f"ERR_{STAMP}", "memory_bandwidth.0.1.2.3"), ["Dcgm3_memory_bandwidth"], set()),
+        (("", f"ERR_{STAMP}", "inforom.0.11pcie.3"), ["Dcgm3_inforom", "Dcgm3_pcie"], set()),
+        (("", f"ERR_{STAMP}", "inforom.0,pcie.3"), ["Dcgm3_inforom", "Dcgm3_pcie"], set()),
+        (
+            ("", f"ERR_{STAMP}", "persistence_modeNoGPUidgpu_memory.10"),
+            ["Dcgm3_persistence_mode", "Dcgm3_gpu_memory"],
+            set(),
+        ),
+        (
+            ("", f"ERR_{STAMP}", "dcgm_gpu_diagnostic.hardware.gpu_memory:0,Bad. Replace it,;"),
+            ["Dcgm3_gpu_memory"],
+            set(),
+        ),
         (("EVICT", f"ERR_{STAMP}", ""), ["AutopilotEvict", "Dcgm3_unnamed"], set()),
         (("PASS", "PASS_2024-10-11_19.12.03UTC", ""), [], {WELL, (autopilot.LEVEL_3, "*")}),
         (("", "", ""), [], set()),
