@@ -419,6 +419,40 @@ def test_what_the_gpus_that_are_left_say_counts_though_one_is_lost(node: GpuNode
     assert GpuNode.look(node, "gpu-remap-failed").code == 0
 
 
+LOST = "Unable to determine the device handle for GPU0000:17:00.0: GPU is lost.\n"
+OF_ONE_GPU = {
+    "gpu-ecc": ("ecc", per_gpu(*["0"] * 7, "2"), per_gpu("0", gpus=7)),
+    "gpu-remap-pending": ("remap", per_gpu(*["No, No"] * 7, "Yes, No"), per_gpu("No, No", gpus=7)),
+    "gpu-remap-failed": ("remap", per_gpu(*["No, No"] * 7, "No, Yes"), per_gpu("No, No", gpus=7)),
+    "gpu-recovery-reboot": ("recovery", per_gpu(*["None"] * 7, "Reboot"), per_gpu("None", gpus=7)),
+    "gpu-throttle": ("throttle", per_gpu(*["97, 0x4"] * 7, "97, 0x8"), per_gpu("97, 0x4", gpus=7)),
+    "gpu-nvlink": ("nvlink", nvlinks(inactive=((7, 3),)), nvlinks(gpus=7)),
+}
+"""Of a check: its question, an answer in which the last GPU is bad, and one without that GPU."""
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["nvidia-smi says so", "it is left out"])
+@pytest.mark.parametrize("check", OF_ONE_GPU)
+def test_a_gpu_that_was_bad_and_is_lost_since_is_not_well(node: GpuNode, check: str, told: bool) -> None:
+    question, bad, left = OF_ONE_GPU[check]
+    node.answers(question, bad)
+    for _ in range(5):
+        stated = node.look(check)
+    assert stated.code == 1, stated
+    node.answers(question, left + LOST * told, 15 * told)
+    for _ in range(6):
+        said = node.look(check)
+    assert (said.code, said.line[:7]) == (1, "still: "), said
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["nvidia-smi says so", "it is left out"])
+@pytest.mark.parametrize("check", OF_ONE_GPU)
+def test_where_one_gpu_is_lost_nothing_is_known_to_be_good(node: GpuNode, check: str, told: bool) -> None:
+    question, _, left = OF_ONE_GPU[check]
+    node.answers(question, left + LOST * told, 15 * told)
+    assert node.look(check).code == 2
+
+
 @pytest.mark.parametrize("check", ["gpu-ecc", "gpu-remap-failed"])
 def test_a_good_answer_of_an_nvidia_smi_that_failed_is_not_known(node: GpuNode, check: str) -> None:
     node.answers("ecc", per_gpu("0"), 255)
