@@ -430,13 +430,28 @@ def of_a_silent_device(fault: Fault, reading: Reading) -> bool:
     A process that has seen the device knows that it is unknown now. One that was started since sees only the
     others, and must not take their good status for that of the device.
     """
-    there = reading.devices.get((fault.type, fault.reason), frozenset())
+    every = reading.devices.get((fault.type, "*"), frozenset())
+    there = reading.devices.get((fault.type, fault.reason), every)
     if not names_one_device(fault.device):
         return False
     if fault.device in there or fault.device in map(short_device, there):  # a full record cuts the name
         return False
-    kind = fault.device.partition("=")[0]
-    return any(device.partition("=")[0] == kind for device in there)
+    places = _places(fault.device)
+    if places and not any(":" in place for place in places):
+        return False
+    alike = [device for device in there if _kind(device) == _kind(fault.device)]
+    return bool(alike) and not any(places & _places(device) for device in alike)
+
+
+def _kind(device: str) -> str:
+    """``gpu`` of ``gpu=3``, and ``GPU`` of ``GPU 3 GPU-604ac76c 00000000:61:00.0``."""
+    return device.partition("=" if "=" in device else " ")[0]
+
+
+def _places(device: str) -> frozenset[str]:
+    """By what a GPU is known again though its index is another one: its UUID, or its address on the bus. On
+    another host, the machine that was moved there has other GPUs at the same addresses."""
+    return frozenset() if "=" in device else frozenset(device.split(" ")[2:])
 
 
 def names_one_device(device: str) -> bool:

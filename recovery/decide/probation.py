@@ -254,7 +254,7 @@ def _blind_to_what_was_treated(s: Situation, r: Record) -> str:
 
     It is not known while all sources that stated it are unknown: a condition is Unknown, say, or as it was
     before the boot. On the same machine a source that is silent in this boot does not count either: its pod
-    is not there, or its series are gone.
+    is not there, or its series are gone, or those of the very device.
     """
 
     def blind(f: Fault) -> str | None:
@@ -265,7 +265,7 @@ def _blind_to_what_was_treated(s: Situation, r: Record) -> str:
         if why or r.replacement_machine:
             return why
         silent = reading.silent.get(f.type) or reading.silent.get("*", "")
-        return silent or _without_series(s, f, reading)
+        return silent or _without_series(s, f, reading) or _without_its_device(f, reading)
 
     return next((reasons[0] for reasons in _where_nobody_has_a_word(r, blind)), "")
 
@@ -296,6 +296,11 @@ def _without_series(s: Situation, f: Fault, reading: Reading) -> str:
     where = f" ({f.device})" if f.device else ""
     named = rows[0].name
     return f"Prometheus, row {named}: no series says anything of {f.reason}{where} since the node was booted"
+
+
+def _without_its_device(f: Fault, reading: Reading) -> str:
+    """That the source shows other devices, and not that of ``f``; else "". A GPU may be gone for good."""
+    return f"{f.source} shows other devices, but not {f.device}" if of_a_silent_device(f, reading) else ""
 
 
 def _rows_of(f: Fault, rows: Sequence[MetricRow]) -> Sequence[MetricRow]:

@@ -74,8 +74,8 @@ class Reading:
     far as the policy's own row of the source says it. ``ended`` maps a condition type that was cleared to how
     that came, where the source knows. ``early`` maps a condition type to what is wrong with it now, for too
     short a time to be stated: a fault of this boot on the record goes on by that. ``devices`` maps a pair to
-    the devices that it is said of, bad or not, where the source tells them apart. ``node``: which Node it was
-    read from, and in which boot; "" where it was read from none.
+    the devices that it is said of, bad or not, where the source tells them apart; the reason ``*`` as above.
+    ``node``: which Node it was read from, and in which boot; "" where it was read from none.
     """
 
     source: str

@@ -74,6 +74,7 @@ def observe(
     for one in page.series:
         found[one.labels.get("health", "")].append(one)
     held, unknown, cleared, seen = dict(state.held), {}, set(), dict(state.seen)
+    spoken: dict[Pair, frozenset[str]] = {}
     for check, pair in OF.items():
         lines = found.get(check, [])
         shown = frozenset(one.labels.get("deviceid", "") for one in lines)
@@ -88,6 +89,7 @@ def observe(
             held.pop(pair, None)
             cleared.add(pair)
         seen[check] = seen.get(check, frozenset()) | shown
+        spoken[pair] = frozenset(_device(one) for one in lines)
     held = {
         pair: p if pair[0] in unknown else replace(p, fresh_until=at + FRESH_FOR) for pair, p in held.items()
     }
@@ -100,6 +102,7 @@ def observe(
         unknown_since=since,
         cleared=frozenset(cleared),
         listed=frozenset({*held, *((OF[check][0], "") for check in found.keys() & OF.keys())}),
+        devices=spoken,
     )
     return replace(state, held=held, seen=seen, unknown_since=since), reading
 
@@ -125,8 +128,13 @@ def _problem(check: str, pair: Pair, bad: list[Series], old: Problem | None, at:
         since=old.since if old else at,
         fresh_until=at + FRESH_FOR,
         latched=check in PROVES_NOTHING,
-        device=devices(f"GPU {one.labels['deviceid']}" for one in bad if one.labels.get("deviceid")),
+        device=devices(map(_device, bad)),
     )
+
+
+def _device(one: Series) -> str:
+    index = one.labels.get("deviceid", "")
+    return f"GPU {index}" if index else ""
 
 
 def _evidence(one: Series) -> str:
@@ -172,5 +180,6 @@ class AutopilotSource:
             listed=marks.listed | gauge.listed,
             gone=marks.gone | gauge.gone,
             silent={**marks.silent, **gauge.silent},
+            devices=gauge.devices,
             node=marks.node,
         )

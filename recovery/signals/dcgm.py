@@ -172,8 +172,15 @@ class _Look:
             cleared=frozenset(self.cleared),
             listed=frozenset({*held, *((type_, "") for family in self.of for type_ in OF[family])}),
             silent=self.silent,
+            devices=self._devices(),
         )
         return state, reading
+
+    def _devices(self) -> dict[Pair, frozenset[str]]:
+        """The devices that the page shows, by type. A GPU without an XID may have no line that says so."""
+        shown = {family: frozenset(map(device, lines)) for family, lines in self.of.items() if lines}
+        of = {(type_, "*"): there for family, there in shown.items() for type_ in OF[family]}
+        return {**of, (XID, "*"): frozenset[str]().union(*shown.values())}
 
     def _not_known(self, family: str, why: str) -> None:
         for type_ in OF[family]:

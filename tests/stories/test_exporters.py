@@ -10,7 +10,7 @@ from recovery_testkit.stage import Page, Stage
 
 from recovery.errors import Unreadable
 from recovery.model import Phase
-from tests.builders.exporters import autopilot_page, dcgm_page
+from tests.builders.exporters import UUIDS, autopilot_page, dcgm_page
 from tests.builders.policies import HEAD
 from tests.stories.scenery import Cloud, change_node, judge, sentences, to_the_end
 from tests.stories.scenes import (
@@ -573,3 +573,63 @@ def test_a_driver_that_reports_no_xid_drains_no_node_by_a_rule_that_counts_them(
     page.body = dcgm_page(counted={(gpu, 0): 1 for gpu in range(8)})
     s.run(60)
     assert (calls(s), marked(s), messages(s, "FaultSeen")) == ([], NO_MARKS, [])
+
+
+def test_a_gpu_that_is_off_the_page_is_not_well_because_the_others_are_to_an_agent_that_starts_then() -> None:
+    s, page = staged(page=GOOD)
+    stubborn_pod(s)
+    page.body = FAILED
+    s.run(60)
+    page.body = dcgm_page(gpus=without(2), health={})
+    s.run(30)
+    new_process(s, "node-0")
+    s.run(300)
+    assert (phase(s), marked(s), calls(s)) == (Phase.RECOVERING, ALL_MARKS, [])
+
+
+def without(gpu: int) -> list[int]:
+    return [n for n in range(8) if n != gpu]
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["the agent goes on", "the agent restarts"])
+def test_a_gpu_that_does_not_come_back_with_the_boot_is_not_mended_by_it(anew: bool) -> None:
+    """The exporter shows the other seven, and they are well."""
+    s, page = staged("{source: dcgm}", REBOOT)
+    page.body = dcgm_page(xids={5: 79})
+    s.run(30)
+    assert calls(s) == [("reboot", "m-0")]
+    page.body = dcgm_page(gpus=without(5))
+    boot(s, "node-0")
+    if anew:
+        new_process(s, "node-0")
+    s.run(300)
+    assert (phase(s), marked(s)) == (Phase.PROVING, ALL_MARKS)
+    assert f"dcgm shows other devices, but not GPU 5 {UUIDS[5]}" in sentences(s)[-1]
+    s.run(3600, step=10)
+    assert (phase(s), calls(s)) == (Phase.HANDED_OVER, [("reboot", "m-0")])
+    judge(s, faulty=["node-0"])
+
+
+def test_other_gpus_at_the_same_addresses_are_those_of_another_host() -> None:
+    """The machine was moved there by its provider, and its GPUs have other UUIDs."""
+    s, page = staged("{source: dcgm}", REBOOT)
+    page.body = dcgm_page(xids={5: 79})
+    s.run(30)
+    page.body = dcgm_page().replace(b"GPU-604ac76c", b"GPU-11111111")
+    boot(s, "node-0")
+    s.run(300)
+    assert (phase(s), calls(s)) == (Phase.RECOVERED, [("reboot", "m-0")])
+
+
+def test_the_gauge_of_autopilot_does_not_prove_a_gpu_that_it_does_not_show() -> None:
+    s, page = autopilot(remedy=REBOOT)
+    page.body = autopilot_page(remapped=[7])
+    s.run(60)
+    page.body = autopilot_page(gpus=without(7))
+    boot(s, "node-0")
+    s.run(300)
+    assert phase(s) is Phase.PROVING
+    assert "autopilot shows other devices, but not GPU 7" in sentences(s)[-1]
+    page.body = autopilot_page()
+    s.run(300)
+    assert (phase(s), calls(s)) == (Phase.RECOVERED, [("reboot", "m-0")])

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from recovery.decide.diagnosis import of_a_silent_device
+from recovery.decide.room import short_device
 from recovery.model import Kind, Problem, Reading
-from recovery.signals.dcgm import FAILURE, LAST_XID, OF_THE_NODE, STAYS, TYPES, XIDS, State, observe
+from recovery.signals.dcgm import FAILURE, LAST_XID, OF_THE_NODE, ROWS, STAYS, TYPES, XIDS, State, observe
 from tests.builders.exporters import UUIDS, dcgm_line, dcgm_page
+from tests.builders.faults import fault
 from tests.builders.times import HOUR, MINUTE, NOW, SECOND
 
 CAPTURES = Path(__file__).parents[1] / "exporters"
@@ -464,3 +467,43 @@ def test_a_status_that_dcgm_does_not_write_is_unknown_and_takes_nothing_back(val
     assert stated(reading) == [("GpuHealth", "GpuHealthPcie")]
     assert reading.unknown["GpuHealth"].startswith("DCGM does not write such a status: ")
     assert not reading.cleared
+
+
+# ---------------------------------------------------------------- which GPU it is
+
+
+GPU = f"GPU 5 {UUIDS[5]} 00000000:63:00.0"
+
+
+@pytest.mark.parametrize(
+    ("device", "there", "silent"),
+    [
+        (GPU, [GPU], False),
+        (GPU, [f"GPU 4 {UUIDS[5]} 00000000:63:00.0"], False),
+        (GPU, [f"GPU 5 {UUIDS[5]}"], False),
+        (GPU, ["GPU 5 GPU-11111111 00000000:63:00.0"], False),
+        (GPU, [f"GPU 4 {UUIDS[4]} 00000000:62:00.0"], True),
+        (GPU, [f"GPU 5 {UUIDS[4]} 00000000:62:00.0"], True),
+        (GPU, [], False),
+        (short_device(GPU), [GPU], False),
+        (short_device(GPU), [f"GPU 4 {UUIDS[4]} 00000000:62:00.0"], False),
+        (f"GPU 5 {UUIDS[5]}", ["GPU 5 GPU-11111111"], False),
+        (f"GPU 5 {UUIDS[5]}, GPU 6 {UUIDS[6]}", [f"GPU 4 {UUIDS[4]}"], False),
+        ("GPU 7", ["GPU 6"], True),
+        ("gpu=7", ["gpu=6"], True),
+        ("gpu=7", ["port=1"], False),
+        ("model=NVIDIA H100 80GB HBM3,port=1", ["model=NVIDIA H100 80GB HBM3,port=2"], True),
+    ],
+)
+def test_a_gpu_is_known_again_by_its_uuid_or_its_address(device: str, there: list[str], silent: bool) -> None:
+    """Where neither is known on both sides, nothing is held against those that are shown."""
+    stated = fault("GpuXid79", source="dcgm", type="GpuXid", device=device)
+    devices = {("GpuXid", "*"): frozenset(there)}
+    assert of_a_silent_device(stated, Reading("dcgm", NOW, devices=devices)) is silent
+
+
+def test_a_page_says_which_gpus_it_shows() -> None:
+    """Also those that have no line of their last XID, as with some exporters."""
+    reading = pages(dcgm_page(gpus=[4, 5], xids={4: 31}, without=[LAST_XID, ROWS]))[1]
+    gpus = {f"GPU {n} {UUIDS[n]} 00000000:{0x5E + n:02X}:00.0" for n in (4, 5)}
+    assert reading.devices == {("GpuXid", "*"): gpus, ("GpuRowRemapFailed", "*"): gpus}
