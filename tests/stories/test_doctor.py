@@ -33,6 +33,7 @@ from recovery.kube.transport import Response
 from recovery.model import GROUP, VERSION
 from recovery.provider.protocol import Finding
 from recovery.signals.scrape import PageReader
+from tests.builders.http_server import AnsweringServer, answering
 from tests.builders.manifests import CRDS, crd
 from tests.builders.objects import Json, condition, gate_object, node_object, pod_object, record_object
 from tests.builders.policies import HEAD
@@ -1568,6 +1569,43 @@ def test_a_prometheus_server_that_does_not_answer_is_said(in_controller: Doctor,
     assert in_controller.says("prometheus: what it says is not known").remedy == (
         "its faults stand on the records: node-recovery status"
     )
+
+
+class Asked(AnsweringServer):
+    """A Prometheus server that knows ``up`` of two nodes, and ``total`` of none."""
+
+    def respond(self, path: str, asked: Mapping[str, str], headers: Mapping[str, str]) -> tuple[int, bytes]:
+        query = asked["query"]
+        if query.endswith("{"):
+            return 400, b'{"status": "error", "error": "parse error: unclosed left brace"}'
+        known = {"up": [{"node": "a"}, {"instance": "10.0.0.1:9400"}], "total": [{}]}
+        series = [{"metric": labels, "value": [1.0, "1"]} for labels in known.get(query, [])]
+        data = {"resultType": "vector", "result": series}
+        return 200, json.dumps({"status": "success", "data": data}).encode()
+
+
+def test_each_row_of_the_policy_is_asked_of_the_prometheus_server(
+    in_controller: Doctor, tmp_path: Path
+) -> None:
+    """A server that answers may know nothing of what a row asks, or not understand it."""
+    row = "{{name: {0}, query: '{1}', node: node, bad: \"{2}\", type: T, reason: R}}"
+    asked = {"well": "up", "torn": "up{", "misspelt": "upp", "nobodys": "total", "bad-alone": "upp > 0"}
+    rows = [row.format(name, query, "> 0") for name, query in asked.items()]
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(f"{HEAD}sources: [{{prometheus: {{rows: [alerts, {', '.join(rows)}]}}}}]\nrules: []\n")
+    server = Asked()
+    with answering(server):
+        in_controller.environ |= {"POLICY_FILE": str(policy), "PROMETHEUS_URL": server.url}
+        in_controller("--node", NODE)
+    found = {f.sentence: f.ok for f in in_controller.findings if f.sentence.startswith("row ")}
+    assert found == {
+        "row alerts: series of 0 nodes or addresses": True,
+        "row well: series of 2 nodes or addresses": True,
+        "row torn: the server answers 400: parse error: unclosed left brace": False,
+        "row misspelt: its query returns no series": False,
+        "row nobodys: none of its 1 series has the label node, nor instance": False,
+        "row bad-alone: series of 0 nodes or addresses": True,
+    }
 
 
 def test_from_a_laptop_a_node_without_a_sidecar_is_the_controllers(

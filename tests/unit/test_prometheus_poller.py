@@ -118,6 +118,18 @@ def test_an_answer_that_names_no_node_any_more_says_nothing_of_any() -> None:
     assert f.why() == ""
 
 
+def test_a_first_answer_that_names_no_node_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The metric may be misspelt. A query that has only faults names none while all is well."""
+    bad_alone = MetricRow("bad", "x > 0", "node", Bound(">", 0), Named("X"), Named("XBad"))
+    f = Fleet(IB, bad_alone)
+    f.round()
+    f.round()
+    assert [r.message for r in caplog.records] == [
+        "Prometheus, row ib: the answer names no node, so it finds no fault"
+    ]
+    assert f.why() == ""
+
+
 def test_of_two_series_of_one_device_the_worse_one_counts() -> None:
     for order in ((0, 1), (1, 0)):
         f = Fleet()

@@ -162,6 +162,8 @@ class Poller:
         if r.word.why:
             log.info("Prometheus, row %s: it is answered again", r.row.name)
         first = r.word.at is None
+        if first and views and not said and not r.row.of_alerts and time_of(r.row.query):
+            log.warning("Prometheus, row %s: the answer names no node, so it finds no fault", r.row.name)
         r.word = RowWord(r.row, now)
         back = r.row.looks_back
         for name in r.nodes.keys() | said.keys():

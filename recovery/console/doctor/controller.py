@@ -17,6 +17,7 @@ from recovery.provider.protocol import Finding
 from recovery.quick import replace
 from recovery.signals.loki import SOURCE as LOKI
 from recovery.signals.prometheus import SOURCE as PROMETHEUS
+from recovery.signals.prometheus_answer import read, time_of
 
 AREA, OF_SIDECARS = "controller", "blockers"
 LATE = LENGTH + timedelta(seconds=5)
@@ -38,7 +39,9 @@ def check(context: CheckContext) -> Iterator[Finding]:
         return
     yield _leader(context.api, settings)
     if alerts or settings.policy.source(PROMETHEUS) is not None:
-        yield _prometheus(settings, alerts)
+        yield (answers := _prometheus(settings, alerts))
+        if answers.ok:
+            yield from _rows(settings, context.api.time.now())
     if (choice := settings.policy.source(LOKI)) is not None and choice.logs is not None:
         yield _loki(settings, choice.logs, context.api.time.now())
 
@@ -74,6 +77,28 @@ def _prometheus(settings: Settings, alerts: bool) -> Finding:
     if alerts:
         meanwhile = "no recovery starts meanwhile: whether alerts of limits.blockers fire is not known"
     return _answers("Prometheus", lambda: client.ask(ANYTHING), meanwhile)
+
+
+def _rows(settings: Settings, now: datetime) -> Iterator[Finding]:
+    """What the server answers to each row: it may refuse one, or know nothing of what it asks."""
+    client, source = prometheus_of(settings), settings.policy.source(PROMETHEUS)
+    if client is None or source is None:
+        return
+    for row in source.metrics:
+        named, finds = f"row {row.name}", f"no fault is found by {row.query}"
+        try:
+            found = read(row, client.ask(row.query), None, now)
+        except Unreadable as error:
+            yield Finding(AREA, False, f"{named}: {error.reason}", finds)
+            continue
+        there = {x.node or x.instance for x in found} - {""}
+        if there or row.of_alerts or not (found or time_of(row.query)):  # there may be series of faults alone
+            yield Finding(AREA, True, f"{named}: series of {len(there)} nodes or addresses")
+        elif found:
+            lacks = f"none of its {len(found)} series has the label {row.node}, nor instance"
+            yield Finding(AREA, False, f"{named}: {lacks}", finds)
+        else:
+            yield Finding(AREA, False, f"{named}: its query returns no series", finds)
 
 
 def _loki(settings: Settings, logs: LogChoice, now: datetime) -> Finding:
