@@ -29,10 +29,17 @@ def contradictions(document: Document) -> Iterator[Mistake]:
     policy = as_dict(document.data)
     rules = [as_dict(rule) for rule in as_list(policy.get("rules"))]
     pods = [as_dict(rule) for rule in as_list(as_dict(policy.get("drain")).get("pods"))]
-    sources = [as_dict(source) for source in as_list(policy.get("sources"))]
+    named = as_list(policy.get("sources"))
+    sources = [as_dict(source) for source in named]
     of_rules = (_names, _budgets, _matches, _steps, _witnesses, _urgent, _without_a_node)
     found = (each for look in of_rules for each in look(rules))
-    for path, text in (*found, *_pods(pods), *_alerts(sources)):
+    for path, text in (
+        *found,
+        *_pods(pods),
+        *_sources_again(named),
+        *_rows_again(sources),
+        *_alerts(sources),
+    ):
         yield Mistake(document.line(path), f"field {dotted(path)}: {text}")
 
 
@@ -132,6 +139,26 @@ def _without_a_node(rules: list[dict[str, Any]]) -> Found:
                 text = f'found "{step}"; expected only notify: a machine that never became a Node is only '
                 text += "reported, because nothing else is known about it"
                 yield ("rules", r, "remedy", s, "do"), text
+
+
+def _sources_again(sources: list[Any]) -> Found:
+    first: dict[str, int] = {}
+    for i, source in enumerate(sources):
+        for name in [source] if isinstance(source, str) else list(as_dict(source))[:1]:
+            if first.setdefault(str(name), i) != i:
+                yield ("sources", i), f'found "{name}" again; sources[{first[name]}] is that source'
+
+
+def _rows_again(sources: list[dict[str, Any]]) -> Found:
+    """Faults and metrics name a row of Prometheus, so no two may have one name."""
+    for i, source in enumerate(sources):
+        first: dict[str, int] = {}
+        for r, row in enumerate(as_list(as_dict(source.get("prometheus")).get("rows"))):
+            name = row if isinstance(row, str) else as_dict(row).get("name")
+            if isinstance(name, str) and first.setdefault(name, r) != r:
+                path: Path = ("sources", i, "prometheus", "rows", r)
+                where = path if isinstance(row, str) else (*path, "name")
+                yield where, f'found "{name}" again; rows[{first[name]}] has that name'
 
 
 def _alerts(sources: list[dict[str, Any]]) -> Found:

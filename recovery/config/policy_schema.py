@@ -411,20 +411,12 @@ def _row(value: Any, spelled_out: ValidatorFunctionWrapHandler) -> Any:
     return spelled_out(value) if isinstance(value, dict) else row_name(value)
 
 
-def _no_row_twice(rows: list[Any]) -> list[Any]:
-    names = [row if isinstance(row, str) else row.name for row in rows]
-    if len(names) > len(set(names)):
-        raise PydanticCustomError("expected", "{what}", {"what": "each name once"})
-    return rows
-
-
 class PrometheusModel(Strict):
     """A Prometheus server; PROMETHEUS_URL says where. In fleet mode only."""
 
     rows: Annotated[
         list[Annotated[MetricModel, WrapValidator(_row, json_schema_input_type=RowName | MetricModel)]],
         at_least_one("at least one row"),
-        AfterValidator(_no_row_twice),
     ] = Field(description="what it is asked: names of ready-made rows, or rows spelled out")
 
 
@@ -457,10 +449,8 @@ class SourceModel(Strict):
         return self
 
 
-def _no_twins(sources: list[SourceModel]) -> list[SourceModel]:
+def _not_loki_alone(sources: list[SourceModel]) -> list[SourceModel]:
     names = [next(iter(source.model_fields_set)) for source in sources]
-    if len(names) > len(set(names)):
-        raise PydanticCustomError("expected", "{what}", {"what": "each source once"})
     if names == ["loki"]:
         why = "another source beside loki: a log without a fault shows no node to be well"
         raise PydanticCustomError("expected", "{what}", {"what": why})
@@ -475,7 +465,7 @@ class PolicyModel(Strict):
 
     api_version: Version
     kind: KindName
-    sources: Annotated[list[Source], at_least_one("at least one source"), AfterValidator(_no_twins)] = (
+    sources: Annotated[list[Source], at_least_one("at least one source"), AfterValidator(_not_loki_alone)] = (
         _default(["npd", "conditions"], "what is read about each node: names, or mappings with options")
     )
     limits: LimitsModel = Field(default_factory=LimitsModel)

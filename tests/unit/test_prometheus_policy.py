@@ -101,8 +101,25 @@ def test_a_name_that_is_not_known_or_given_twice_is_told() -> None:
         FIELD.format(line=5)
         + '[0]: found "dcmg", expected one of npd, dcgm, autopilot, alerts; did you mean "dcgm"?'
     ]
-    assert mistakes(" [npd, npd]") == [FIELD.format(line=5) + ": found a list, expected each name once"]
+    assert mistakes(" [npd, dcgm, npd]") == [
+        FIELD.format(line=5) + '[2]: found "npd" again; rows[0] has that name'
+    ]
+    again = OWN.replace("name: ib", "name: dcgm")
+    assert mistakes(f"\n      - dcgm{again}") == [
+        FIELD.format(line=7) + '[1].name: found "dcgm" again; rows[0] has that name'
+    ]
     assert mistakes(" []") == [FIELD.format(line=5) + ": found an empty list, expected at least one row"]
+
+
+def test_a_source_that_is_given_twice_is_told_with_its_line() -> None:
+    rules = "rules: [{name: any, match: {}, remedy: [{do: notify}]}]\n"
+    again = "sources:\n  - npd\n  - prometheus: {rows: [npd]}\n  - npd\n  - prometheus: {rows: [dcgm]}\n"
+    with pytest.raises(SettingsError) as caught:
+        parse_policy(f"{HEAD}{again}{rules}".encode(), "p.yaml")
+    assert list(caught.value.mistakes) == [
+        'p.yaml:6: field sources[2]: found "npd" again; sources[0] is that source',
+        'p.yaml:7: field sources[3]: found "prometheus" again; sources[1] is that source',
+    ]
 
 
 @pytest.mark.parametrize(
