@@ -228,11 +228,29 @@ def row_name(value: Any) -> str:
     return _choice(*metric_rows())(value)
 
 
+_IN_QUOTES = r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|`[^`]*`'
+_QUERYS_BLANK = re.compile(rf"({_IN_QUOTES})|(?:#[^\n]*|\s)+")
+_CLOSES = {")": "(", "]": "[", "}": "{"}
+
+
 def _query(value: Any) -> str:
-    text = " ".join(value.split()) if isinstance(value, str) else ""
+    """On one line, and so without its comments: they would go on to its end."""
+    text = _QUERYS_BLANK.sub(lambda x: x[1] or " ", value).strip() if isinstance(value, str) else ""
     if not text or not text.isprintable() or len(text) > LONGEST_QUERY:
         raise _expected(f"a PromQL query of at most {LONGEST_QUERY} characters")
+    if _is_torn(text):
+        raise _expected("a PromQL query whose brackets and quotes are closed")
     return text
+
+
+def _is_torn(query: str) -> bool:
+    opened: list[str] = []
+    for sign in re.sub(_IN_QUOTES, "", query):
+        if sign in "\"'`" or (sign in _CLOSES and (not opened or opened.pop() != _CLOSES[sign])):
+            return True
+        if sign in _CLOSES.values():
+            opened.append(sign)
+    return bool(opened)
 
 
 _MATCHER = r'[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=~|!~|!=|=)\s*(?:"(?:[^"\\]|\\.)*"|`[^`]*`)'

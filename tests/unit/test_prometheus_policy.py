@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,34 @@ def test_a_row_that_is_spelled_out_is_as_it_says() -> None:
     assert (row.bad, row.type, row.reason) == (Bound(">", 0), Named("IbDev"), Named(label="why"))
     assert (row.ends.latch, row.ends.hold) == (Latch.SOURCE, 10 * MINUTE)
     assert parsed().warnings == ()
+
+
+COMMENTED = """|
+          # a link that is down
+          max by (node) (ib_dev{job=~"ib # 1|ib  2"})  # one for each node; don't add them up
+            unless on (node) node_under_maintenance == 1
+"""
+
+
+def test_a_comment_in_a_query_ends_with_its_line() -> None:
+    """All is asked on one line, where a comment would go on to the end: without what tells healthy nodes."""
+    source = parsed(OWN.replace("max by (node) (ib_dev)\n", COMMENTED)).policy.source("prometheus")
+    assert source is not None
+    assert source.metrics[0].query == (
+        'max by (node) (ib_dev{job=~"ib # 1|ib  2"}) unless on (node) node_under_maintenance == 1'
+    )
+
+
+@pytest.mark.parametrize(
+    "query", ["ib_dev{", "max by (node) (ib_dev))", "rate(ib_dev[5m)]", "ib_dev{a='b}", "'ib_dev{a=\"b\\\"}'"]
+)
+def test_a_query_that_is_torn_is_told(query: str) -> None:
+    (told,) = mistakes(OWN.replace("max by (node) (ib_dev)", query if query[0] == "'" else f'"{query}"'))
+    shown = query.strip("'") if query[0] == "'" else query
+    assert told == (
+        f"{FIELD.format(line=7)}[0].query: found {json.dumps(shown)}, "
+        "expected a PromQL query whose brackets and quotes are closed"
+    )
 
 
 def test_a_ready_made_row_is_its_name() -> None:
