@@ -122,8 +122,11 @@ _STAMP = re.compile(r"\[ *([0-9]{1,12}(?:\.[0-9]{1,9})?)\] ", re.ASCII)
 
 
 def read(line: str) -> tuple[Said, ...]:
-    """What a line of the log states, as node-problem-detector has it of the GPU pack; often nothing."""
-    line = line[:LONGEST].rstrip()
+    """What a line of the log states, as node-problem-detector has it of the GPU pack; often nothing.
+
+    Of an entry of several lines that is the first one: the others may begin with anybody's words.
+    """
+    line = _first(line)
     head = _HEAD.match(line)
     if head is None:
         return ()
@@ -133,6 +136,16 @@ def read(line: str) -> tuple[Said, ...]:
     return tuple(
         Said(type_, reason, head[1], when) for type_, reason, matcher in found if matcher.fullmatch(line)
     )
+
+
+def is_read(line: str) -> bool:
+    """Whether ``line``, which has an XID or an SXid somewhere, is one line of the driver's as it is read. One
+    that a log shipper has put its own time before is not."""
+    return "\n" not in line.strip() and _HEAD.match(_first(line)) is not None
+
+
+def _first(line: str) -> str:
+    return line[:LONGEST].partition("\n")[0].rstrip()
 
 
 @cache

@@ -64,7 +64,7 @@ class Metrics:
         )
         self.loki_unresolved = Counter(
             "node_recovery_loki_unresolved_lines",
-            "Lines in Loki that belong to no node, or not to exactly one.",
+            "Lines in Loki that belong to no node, or not to exactly one, or have a form that is not read.",
             registry=r,
         )
         self.never_joined = Gauge(

@@ -117,6 +117,44 @@ def test_a_line_that_is_read_before_its_node_is_known_is_told_once_and_counts_th
     assert f.faults("c") == ["GpuXid79"]
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        "[Sun Nov 29 13:51:41 2026] ",
+        "2026-11-29T13:51:41,123456+00:00 ",
+        "Nov 29 13:51:41 gpu-1 kernel: [ 12.3] ",
+        "2026-11-29T13:51:41.123Z stderr F [ 12.3] ",
+        'overlayfs: unrecognized mount option "',
+        "overlayfs: unrecognized mount option\n",
+    ],
+)
+def test_a_line_in_a_form_that_is_not_read_is_no_fault_and_is_told(
+    before: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was dropped without a word: a broken GPU was never found. Some of these a tenant may write."""
+    f = Fleet()
+    for pid in (1, 2):
+        f.log(f"{before}NVRM: Xid (PCI:0000:4e:00): 79, pid={pid}")
+    f.round()
+    f.round()
+    assert f.faults() == []
+    assert f.metrics.registry.get_sample_value("node_recovery_loki_unresolved_lines_total") == 2
+    (told,) = [r.message for r in caplog.records]
+    assert told.startswith("Loki: a: a line that names an XID is in a form that is not read: ")
+    assert "79, pid=1" in told
+    assert "\n" not in told
+
+
+def test_of_an_entry_of_several_lines_the_first_is_read_and_the_others_are_told() -> None:
+    f = Fleet()
+    f.log(f"{xid(79)}\n{xid(48)}")
+    f.log("NVRM: Xid (PCI:0000:4e:00): 31, pid=1\n")
+    f.log("[ 12.3] nvidia-nvswitch3: SXid (PCI:0000:0a:00.0): 28006, a mere note")
+    f.round()
+    assert sorted(f.faults()) == ["GpuXid31", "GpuXid79"]
+    assert f.metrics.registry.get_sample_value("node_recovery_loki_unresolved_lines_total") == 1
+
+
 def test_what_no_rule_counts_is_not_kept() -> None:
     f = Fleet(counted=lambda reason: reason == "GpuXid13")
     for code in (13, 31, 999, 79):

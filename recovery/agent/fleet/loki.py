@@ -27,6 +27,7 @@ from recovery.signals.loki import SOURCE, Look, Stated, stated
 from recovery.signals.loki_answer import Line, read
 from recovery.signals.memory import recent
 from recovery.units import span
+from recovery.visible import visible
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,8 @@ LINES, PAGES = 1000, 10
 MOST_SEEN = 50_000
 """How many lines are remembered as read. With more than these, only the overlap is asked for twice."""
 MOST_COMPLAINTS = 100
+SHOWN = 160
+"""Characters that are logged of a line that is not read."""
 ONLY = '|= "Xid (PCI:"'
 """Only log lines that contain this are asked for. Each line that ``kernel_lines`` reads has it, SXids too."""
 Key = tuple[int, int]
@@ -246,10 +249,21 @@ class LogReader:
                 self._complaints.add(why)
                 log.warning("Loki: %s", why)
 
+    def _unread(self, node: str, text: str) -> None:
+        """It names a code, so a GPU may be broken. Only the driver's own line is believed: a tenant has words of
+        its own within others."""
+        self._metrics.loki_unresolved.inc()
+        why = f"{node}: a line that names an XID is in a form that is not read"
+        if why not in self._complaints and len(self._complaints) < MOST_COMPLAINTS:
+            self._complaints.add(why)
+            log.warning("Loki: %s: %s", why, visible(text[:SHOWN]))
+
     # ------------------------------------------------------------ one node
 
     def _state(self, view: NodeView, line: Line) -> None:
         """What ``line`` states of the node, if it is of its boot of now."""
+        if not kernel_lines.is_read(line.text):
+            self._unread(view.name, line.text)
         said = [x for x in kernel_lines.read(line.text) if x.type or self._counted(x.reason)]
         if not said:
             return
