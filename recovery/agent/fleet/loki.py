@@ -250,8 +250,7 @@ class LogReader:
                 log.warning("Loki: %s", why)
 
     def _unread(self, node: str, text: str) -> None:
-        """It names a code, so a GPU may be broken. Only the driver's own line is believed: a tenant has words of
-        its own within others."""
+        """Only a line of the driver alone is believed: within others, a tenant may have words of its own."""
         self._metrics.loki_unresolved.inc()
         why = f"{node}: a line that names an XID is in a form that is not read"
         if why not in self._complaints and len(self._complaints) < MOST_COMPLAINTS:
