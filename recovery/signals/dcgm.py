@@ -79,7 +79,8 @@ class State:
     the last XID of a GPU that has had none. ``watches``: those that each GPU has shown. ``held``: the faults.
     ``edges``: what was only counted. ``since``: since when each GPU's action, and each good watch, is what it
     is, or its line for the last XID is gone. ``actions``: the action of each GPU that has stayed. ``named``:
-    the devices of each fault. ``unknown_since``: see ``Reading``.
+    the devices of each fault. ``unknown_since``: see ``Reading``. ``past``: an XID for which a GPU would need
+    a reset, and which was there at the first look in this boot; "" for none.
     """
 
     boot_id: str = ""
@@ -94,6 +95,7 @@ class State:
     actions: Mapping[str, int] = field(default_factory=dict)
     named: Mapping[Pair, frozenset[str]] = field(default_factory=dict)
     unknown_since: Mapping[str, datetime] = field(default_factory=dict)
+    past: str = ""
 
 
 def observe(state: State, text: str, at: datetime, boot_id: str) -> tuple[State, Reading]:
@@ -131,6 +133,7 @@ class _Look:
         self.last, self.since = dict(state.last), dict(state.since)
         self.held, self.named = dict(state.held), dict(state.named)
         self.edges, self.actions = dict(state.edges), dict(state.actions)
+        self.past = state.past
 
     def done(self) -> tuple[State, Reading]:
         """The state after this page, and what it says."""
@@ -162,6 +165,7 @@ class _Look:
             actions=self.actions,
             named=self.named,
             unknown_since=since,
+            past=self.past,
         )
         reading = Reading(
             source=SOURCE,
@@ -173,6 +177,7 @@ class _Look:
             listed=frozenset({*held, *((type_, "") for family in self.of for type_ in OF[family])}),
             silent=self.silent,
             devices=self._devices(),
+            early={XID: self.past} if self.past else {},
         )
         return state, reading
 
@@ -259,6 +264,9 @@ class _Look:
                 before = 0.0
             if before is not None and count > before and gpu not in counted:
                 self._xid(code, one, count - before)
+            if before is None and count and code.isdecimal() and int(code) in OF_THE_NODE:
+                # The exporter began with this boot, too: a boot that is to be proved has not mended this GPU.
+                self.past = self.past or f"{device(one)} has had XID {code} in this boot"
         there = self.gpus.get(family, frozenset())
         for key in [k for k in self.last if k[0] == family and k[1] in there and k[1:] not in shown]:
             del self.last[key]

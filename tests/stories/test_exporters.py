@@ -181,11 +181,12 @@ def test_a_failure_that_passed_a_moment_ago_holds_the_call() -> None:
     assert "GpuHealthPcie is good since " in sentences(s)[-1]
 
 
-def test_after_the_reboot_the_past_of_the_exporter_says_nothing() -> None:
+def test_after_the_reboot_the_exporter_has_forgotten_and_the_node_is_proved() -> None:
     s, page = staged(remedy=REBOOT)
     page.body = dcgm_page(xids={5: 79})
     s.run(60)
     assert calls(s) == [("reboot", "m-0")]
+    page.body = dcgm_page()
     boot(s, "node-0")
     s.run(300, step=5)
     assert (phase(s), marked(s), calls(s)) == (Phase.RECOVERED, NO_MARKS, [("reboot", "m-0")])
@@ -633,3 +634,34 @@ def test_the_gauge_of_autopilot_does_not_prove_a_gpu_that_it_does_not_show() -> 
     page.body = autopilot_page()
     s.run(300)
     assert (phase(s), calls(s)) == (Phase.RECOVERED, [("reboot", "m-0")])
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["the agent goes on", "the agent restarts"])
+@pytest.mark.parametrize(
+    "page_after",
+    [dcgm_page(xids={5: 79}), dcgm_page(counted={(5, 79): 1})],
+    ids=["the last XID", "its count"],
+)
+def test_an_xid_of_the_new_boot_from_before_the_first_look_is_no_proof_of_it(
+    page_after: bytes, anew: bool
+) -> None:
+    """The GPU was off the bus again before its exporter was read for the first time. What a first page shows
+    counts as old; but in a boot that is to be proved nothing is older than it."""
+    s, page = staged(remedy=REBOOT)
+    page.body = dcgm_page(xids={5: 79})
+    s.run(60)
+    page.body = page_after
+    boot(s, "node-0")
+    if anew:
+        new_process(s, "node-0")
+    s.run(600)
+    assert phase(s) is Phase.PROVING
+    assert "has had XID 79 in this boot" in sentences(s)[-1]
+    s.run(3600, step=10)
+    assert (phase(s), calls(s)) == (Phase.HANDED_OVER, [("reboot", "m-0")])
+
+
+def test_an_old_xid_on_a_healthy_node_is_nothing_to_an_agent_that_starts() -> None:
+    s = staged(page=dcgm_page(xids={5: 79}))[0]
+    s.run(600, step=5)
+    assert (s.record("node-0"), marked(s), calls(s)) == (None, NO_MARKS, [])
