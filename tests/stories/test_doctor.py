@@ -1576,8 +1576,8 @@ class Asked(AnsweringServer):
 
     def respond(self, path: str, asked: Mapping[str, str], headers: Mapping[str, str]) -> tuple[int, bytes]:
         query = asked["query"]
-        if query.endswith("{"):
-            return 400, b'{"status": "error", "error": "parse error: unclosed left brace"}'
+        if query == "up ! 1":
+            return 400, b'{"status": "error", "error": "parse error: unexpected character"}'
         known = {"up": [{"node": "a"}, {"instance": "10.0.0.1:9400"}], "total": [{}]}
         series = [{"metric": labels, "value": [1.0, "1"]} for labels in known.get(query, [])]
         data = {"resultType": "vector", "result": series}
@@ -1589,7 +1589,7 @@ def test_each_row_of_the_policy_is_asked_of_the_prometheus_server(
 ) -> None:
     """A server that answers may know nothing of what a row asks, or not understand it."""
     row = "{{name: {0}, query: '{1}', node: node, bad: \"{2}\", type: T, reason: R}}"
-    asked = {"well": "up", "torn": "up{", "misspelt": "upp", "nobodys": "total", "bad-alone": "upp > 0"}
+    asked = {"well": "up", "torn": "up ! 1", "misspelt": "upp", "nobodys": "total", "bad-alone": "upp > 0"}
     rows = [row.format(name, query, "> 0") for name, query in asked.items()]
     policy = tmp_path / "policy.yaml"
     policy.write_text(f"{HEAD}sources: [{{prometheus: {{rows: [alerts, {', '.join(rows)}]}}}}]\nrules: []\n")
@@ -1601,11 +1601,33 @@ def test_each_row_of_the_policy_is_asked_of_the_prometheus_server(
     assert found == {
         "row alerts: series of 0 nodes or addresses": True,
         "row well: series of 2 nodes or addresses": True,
-        "row torn: the server answers 400: parse error: unclosed left brace": False,
+        "row torn: the server answers 400: parse error: unexpected character": False,
         "row misspelt: its query returns no series": False,
         "row nobodys: none of its 1 series has the label node, nor instance": False,
         "row bad-alone: series of 0 nodes or addresses": True,
     }
+
+
+@pytest.mark.parametrize("clusters", [["prod"], ["prod", "dev"], [""], []])
+def test_rows_that_ask_for_the_nodes_of_several_clusters_are_told(
+    in_controller: Doctor, tmp_path: Path, clusters: list[str]
+) -> None:
+    """A Node of another cluster may have the name of one of this, and its fault would take that one out."""
+    own = "{name: own, query: 'up{cluster=\"prod\"}', node: node, bad: '> 0', type: T, reason: R}"
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(f"{HEAD}sources: [{{prometheus: {{rows: [npd, alerts, {own}]}}}}]\nrules: []\n")
+    series = [{"metric": {"cluster": name} if name else {}, "value": [1.0, "1"]} for name in clusters]
+    server = Asked()
+    server.answer = (
+        200,
+        json.dumps({"status": "success", "data": {"resultType": "vector", "result": series}}).encode(),
+    )
+    with answering(server):
+        in_controller.environ |= {"POLICY_FILE": str(policy), "PROMETHEUS_URL": server.url}
+        in_controller("--node", NODE)
+    told = [f.sentence for f in in_controller.findings if "clusters" in f.sentence]
+    several = "the server has 2 clusters (dev, prod), and these rows ask for all: npd, alerts"
+    assert told == ([several] if len(clusters) > 1 else [])
 
 
 def test_from_a_laptop_a_node_without_a_sidecar_is_the_controllers(

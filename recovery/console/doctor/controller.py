@@ -18,6 +18,7 @@ from recovery.quick import replace
 from recovery.signals.loki import SOURCE as LOKI
 from recovery.signals.prometheus import SOURCE as PROMETHEUS
 from recovery.signals.prometheus_answer import read, time_of
+from recovery.units import few
 
 AREA, OF_SIDECARS = "controller", "blockers"
 LATE = LENGTH + timedelta(seconds=5)
@@ -25,6 +26,9 @@ LATE = LENGTH + timedelta(seconds=5)
 LOG = "do the replicas run, and may they update the Lease? look at the log of their pods"
 ANYTHING = "vector(1)"
 """A question that every Prometheus server answers."""
+CLUSTERS = "count by (cluster) (up)"
+"""What a server that stores the series of several clusters mostly tells them apart by."""
+MOST_NAMED = 4
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
@@ -42,6 +46,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
         yield (answers := _prometheus(settings, alerts))
         if answers.ok:
             yield from _rows(settings, context.api.time.now())
+            yield from _of_several_clusters(settings)
     if (choice := settings.policy.source(LOKI)) is not None and choice.logs is not None:
         yield _loki(settings, choice.logs, context.api.time.now())
 
@@ -99,6 +104,24 @@ def _rows(settings: Settings, now: datetime) -> Iterator[Finding]:
             yield Finding(AREA, False, f"{named}: {lacks}", finds)
         else:
             yield Finding(AREA, False, f"{named}: its query returns no series", finds)
+
+
+def _of_several_clusters(settings: Settings) -> Iterator[Finding]:
+    """The rows that ask for the nodes of all clusters, where the server has several: their Nodes may have one
+    name."""
+    client, source = prometheus_of(settings), settings.policy.source(PROMETHEUS)
+    rows = list(dict.fromkeys(x.name for x in source.metrics if "cluster" not in x.query)) if source else []
+    if client is None or not rows:
+        return
+    try:
+        found = client.ask(CLUSTERS)
+    except Unreadable:
+        return  # each row has its own finding
+    clusters = sorted({str(x.get("metric", {}).get("cluster", "")) for x in found} - {""})
+    if len(clusters) > 1:
+        several = f"the server has {len(clusters)} clusters ({few(clusters, MOST_NAMED)})"
+        why = "a Node of another cluster may have the name of one of yours: name your cluster in the query"
+        yield Finding(AREA, False, f"{several}, and these rows ask for all: {few(rows, MOST_NAMED)}", why)
 
 
 def _loki(settings: Settings, logs: LogChoice, now: datetime) -> Finding:
