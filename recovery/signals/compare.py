@@ -42,6 +42,7 @@ class Comparison:
         self.at = at
         self.fresh_until = fresh_until
         self.whole = WHOLE not in page.unknown
+        self.first = self.whole and state.first_at is None
         fell = any(page.counters.get(r, v) < v for r, v in state.counters.items())
         another = bool(page.started and state.started) and page.started != state.started
         self.restarted = self.whole and (fell or another)
@@ -78,7 +79,8 @@ class Comparison:
             started=self.page.started if self.whole else self.state.started,
             shown=self.active if self.whole else self.state.shown,
             unexplained=self.unexplained,
-            first_at=self.state.first_at or (self.at if self.whole else None),
+            first_at=self.at if self.first else self.state.first_at,
+            began_at=self.at if self.first and self.state.gap else self.state.began_at,
         )
 
     def reading(self, state: State) -> Reading:

@@ -31,11 +31,11 @@ class State:
     counter: their types are custom plugins'. ``held`` are the faults, ``edges`` the temporary rules' events.
     ``absent``: since when no page shows a pair of a log rule. ``slow``: those that may be a plugin's.
     ``unexplained``: types of a held fault that show nothing, and when a reason of theirs was counted last.
-    ``first_at``: when the first whole page of this boot was read.
-    ``shown``: the pairs that the last good page showed. ``started``: when the
-    detector's process began, as its page says. ``gap``: a read failed since the last undamaged page, so the
-    detector may be another one. ``said``: what to log of the last page. ``steady``: the page that changes
-    nothing more when it is read again.
+    ``shown``: the pairs that the last good page showed. ``started``: when the detector's process began, as
+    its page says. ``gap``: a read failed since the last undamaged page, so the detector may be another one.
+    ``first_at``: when the first whole page of this boot was read. ``began_at``: the same, where reads had
+    failed before it, so that the detector was just started. ``said``: what to log of the last page.
+    ``steady``: the page that changes nothing more when it is read again.
     """
 
     boot_id: str = ""
@@ -58,11 +58,14 @@ class State:
     shown: frozenset[Pair] = frozenset()
     unexplained: Mapping[str, datetime] = field(default_factory=dict)
     first_at: datetime | None = None
+    began_at: datetime | None = None
 
 
 def looks_back(state: State, at: datetime) -> bool:
-    """Whether a restarted detector may still read again what it had counted before (its ``lookback``)."""
-    return state.restarted_at is not None and at - state.restarted_at < LOOKS_BACK
+    """Whether a detector that was just started may still read what one before it has counted (its
+    ``lookback``)."""
+    started = (x for x in (state.restarted_at, state.began_at) if x is not None)
+    return any(at - x < LOOKS_BACK for x in started)
 
 
 def problems(state: State) -> tuple[Problem, ...]:

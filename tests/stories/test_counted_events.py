@@ -144,6 +144,22 @@ def test_a_line_that_a_restarted_detector_reads_again_did_not_happen_again() -> 
     assert calls(s) == REBOOTED
 
 
+def test_what_a_detector_reads_again_as_it_starts_after_its_agent_did_not_happen_again() -> None:
+    """A rollout starts both. The agent reads the first page before the detector has read the log."""
+    s = cast(OOMS, agents=0)
+    s.pages["node-0"].error = OSError("connection refused")
+    s.agent("node-0")
+    s.run(3)
+    s.pages["node-0"].error = None
+    s.pages["node-0"].body = ooms(0)
+    s.run(0.5)
+    s.pages["node-0"].body = ooms(5)
+    s.run(60)
+    assert (s.record("node-0"), calls(s)) == (None, [])
+    killed(s, 5)
+    assert calls(s) == REBOOTED
+
+
 # ---------------------------------------------------------------- two rules for one reason
 
 
