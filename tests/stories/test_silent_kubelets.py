@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from recovery_testkit.kubefaults import Asked, lost_request, refused
@@ -314,4 +315,63 @@ def test_where_all_are_silent_nothing_is_done_for_those_that_were_looked_at_firs
     minutes(s, kubelets, 2)
     kubelets.mute = {f"node-{i}" for i in range(12)}
     minutes(s, kubelets, 25)
+    assert (calls(s), set(records(s).values()), len(records(s))) == ([], {"waiting"}, 12)
+
+
+class _MeanwhileAtALease:
+    """The connection of a controller that does other things before a kubelet's Lease is answered."""
+
+    def __init__(self, transport: Any, meanwhile: Callable[[], None]) -> None:
+        self._transport = transport
+        self._meanwhile = meanwhile
+
+    def request(self, method: str, path: str, **more: Any) -> Any:
+        if path.startswith(NODE_LEASES):
+            self._meanwhile()
+        return self._transport.request(method, path, **more)
+
+
+OFTEN = b"cooldown: 0s, budget: 5, budgetPer: {}, brake: 50%, brakePer: {}"
+
+
+def test_where_all_are_silent_the_first_of_a_round_is_not_replaced_before_the_round_is_over() -> None:
+    """To read a hundred Leases takes a second, or twenty: long enough to replace the first one's machine."""
+    s = Stage(
+        policy("{type: Ready}", "{do: replace}")
+        .replace(b"    remedy", b"    after: 1m\n    remedy")
+        .replace(b"cooldown: 0s", OFTEN)
+    )
+    s.nodes(12)
+    reads: list[float] = []
+
+    def meanwhile() -> None:
+        if len(reads) == 4 * 12 - 6:  # half of those whose Leases are found unchanged for a minute are read
+            controller = s.actors["controller"]
+            threads = controller._threads
+            controller._threads = {name: x for name, x in threads.items() if name != "leases"}
+            for _ in range(10):
+                s.clock.advance(0.5)
+                controller.turn()
+            controller._threads = threads
+        reads.append(s.clock.monotonic())
+
+    s.wrap = lambda transport: _MeanwhileAtALease(transport, meanwhile)
+    s.fleet()
+    s.run(5)
+    kubelets = Kubelets(s)
+    minutes(s, kubelets, 2)
+    kubelets.mute = {f"node-{i}" for i in range(12)}
+    minutes(s, kubelets, 12)
+    assert len(reads) > 4 * 12
+    assert (calls(s), set(records(s).values()), len(records(s))) == ([], {"waiting"}, 12)
+
+
+def test_where_all_are_silent_nothing_is_done_for_those_that_were_quiet_first() -> None:
+    """Each wrote to its Node at a time of its own, and all renewed their Leases for the last time at once."""
+    s, kubelets = fleet(DEAD.replace(b"after: 3m", b"after: 1m").replace(b"cooldown: 0s", OFTEN), count=12)
+    now = s.clock.monotonic()
+    kubelets._wrote = {f"node-{i}": now - i * 25 for i in range(12)}
+    minutes(s, kubelets, 6)
+    kubelets.mute = {f"node-{i}" for i in range(12)}
+    minutes(s, kubelets, 15)
     assert (calls(s), set(records(s).values()), len(records(s))) == ([], {"waiting"}, 12)

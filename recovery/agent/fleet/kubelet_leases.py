@@ -60,6 +60,11 @@ class _Lease:
     renewed: float
     stays: bool = False
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether it is known of its kubelet that it is alive, or silent."""
+        return self.stays or self.renewed > NEVER
+
 
 NEVER = float("-inf")
 _Word = tuple[datetime, datetime]
@@ -146,9 +151,10 @@ class KubeletLeases:
                 del self._leases[name]
         self._unreadable &= quiet.keys()
         refused: list[str] = []
+        looks: dict[str, _Lease] = {}
         for node in sorted(filter(self._is_due, quiet.values()), key=self._turn)[:MOST]:
             try:
-                self._look(node)
+                looks[node.name] = self._read(node)
                 self._unreadable.discard(node.name)
             except ApiError as error:  # one that the server cannot read hides no other
                 self._unreadable.add(node.name)
@@ -159,28 +165,36 @@ class KubeletLeases:
             if why not in self._refused:
                 log.warning("whether kubelets renew their Leases is not known, and asked again: %s", why)
         self._refused = refused
-        self._weigh(quiet)
+        self._tell_all(quiet, looks)
         return EVERY
 
-    def _weigh(self, quiet: Mapping[str, NodeView]) -> None:
-        """Where most of those that were looked at are silent, and more are quiet than could be looked at yet,
-        they may all be: a certificate has run out, say. The brake could not count them (law 10). One that
-        cannot be read is not waited for."""
-        leases = {name: self._of(node) for name, node in quiet.items()}
-        silent = [name for name, lease in leases.items() if lease is not None and lease.stays]
-        judged = sum(x.stays or x.renewed > NEVER for x in leases.values() if x is not None)
-        others = sum(lease is None and name not in self._unreadable for name, lease in leases.items())
-        before, self._doubt = self._doubt, ""
-        if others and 2 * len(silent) > judged:
-            self._doubt = (
-                f"{len(silent)} of the {judged} kubelets whose Leases were read do not renew them, and "
-                f"{others} more have still to be read: they may have one cause"
-            )
+    def _tell_all(self, quiet: Mapping[str, NodeView], looks: Mapping[str, _Lease]) -> None:
+        """What a round has seen, at once. Reads may take seconds each, and the first one that is silent would
+        be dealt with before the brake could count the others (law 10)."""
+        before, self._doubt = self._doubt, self._weighed(quiet, looks)
         if self._doubt and not before:
             log.warning("no kubelet counts as silent yet: %s", self._doubt)
+        told = self._take_in(looks)
         if before and not self._doubt:
-            for name in silent:  # all at once, so that they are on record before anything is done
-                self._changed(name)
+            told += [name for name, node in quiet.items() if self.stays(node) and name not in told]
+        for name in told:
+            self._changed(name)
+
+    def _weighed(self, quiet: Mapping[str, NodeView], looks: Mapping[str, _Lease]) -> str:
+        """Why those that are silent may have one cause: most of those that were looked at are, and of more it
+        is not known yet. A certificate has run out, say. The brake could not count them (law 10). One that
+        cannot be read is not waited for."""
+        leases = {name: looks.get(name) or self._of(node) for name, node in quiet.items()}
+        silent = sum(x.stays for x in leases.values() if x is not None)
+        judged = sum(x.is_judged for x in leases.values() if x is not None)
+        left = (name for name, x in leases.items() if x is None or not x.is_judged)
+        others = sum(name not in self._unreadable for name in left)
+        if not others or 2 * silent <= judged:
+            return ""
+        return (
+            f"{silent} of the {judged} kubelets whose Leases were read do not renew them, and {others} more "
+            "have still to be read, or once more: they may have one cause"
+        )
 
     def _quiet(self) -> dict[str, NodeView]:
         """The Nodes that are Ready and whose kubelets last wrote too long ago. What is yet to come is
@@ -215,20 +229,35 @@ class KubeletLeases:
         return lease is None or lease.stays or self._clock.boottime() - lease.renewed > KNOWN_FOR
 
     def _look(self, node: NodeView) -> None:
-        """Read its Lease. A kubelet that has none is asked nothing more: there is nothing to go by."""
+        """Read its Lease, right before something is done."""
+        for name in self._take_in({node.name: self._read(node)}):
+            self._changed(name)
+
+    def _read(self, node: NodeView) -> _Lease:
+        """What its Lease shows now. A kubelet that has none is asked nothing more: there is nothing to go
+        by."""
         try:
             version = str(self._cluster.get_lease(node.name)["metadata"]["resourceVersion"])
         except NotFound:
             version = ""
+        return _seen(self._of(node), version, life_of(node), self._clock.boottime(), self._nodes.now())
+
+    def _take_in(self, looks: Mapping[str, _Lease]) -> list[str]:
+        """Remember what was seen. The names of those that are silent by that, or no longer."""
+        turned = []
         with self._lock:
-            before, now = self._of(node), self._clock.boottime()
-            lease = _seen(before, version, life_of(node), now, self._nodes.now())
-            self._leases[node.name] = lease
-        if lease.stays != (before is not None and before.stays):
+            for name, lease in looks.items():
+                before = self._leases.get(name)
+                if before is not None and before.at > lease.at:
+                    continue  # it was looked at once more meanwhile
+                self._leases[name] = lease
+                if lease.stays != (before is not None and before.life == lease.life and before.stays):
+                    turned.append(name)
+        for name in turned:
             no_more = "renews its Lease no more, though the Node is Ready"
-            does = no_more if lease.stays else "renews its Lease again"
-            log.warning("%s: its kubelet %s", node.name, does)
-            self._changed(node.name)
+            does = no_more if looks[name].stays else "renews its Lease again"
+            log.warning("%s: its kubelet %s", name, does)
+        return turned
 
 
 def _seen(before: _Lease | None, version: str, life: str, now: float, at: datetime) -> _Lease:
