@@ -23,7 +23,7 @@ from recovery.agent.paced import (
 from recovery.agent.word import heard
 from recovery.agent.world import World
 from recovery.catalog import claim_by_events, event_claims, own_fault
-from recovery.decide.budget import Past, bounded_census, longest_window
+from recovery.decide.budget import Past, bounded_census, labels_counted, longest_window
 from recovery.decide.census import count
 from recovery.decide.claims import named, rival
 from recovery.decide.selector import identity, selects
@@ -415,7 +415,7 @@ class Fetcher:
 
     def _scopes(self, s: Situation) -> list[str]:
         """The scopes (label=value) of this node that the budget or the brake is counted by."""
-        labels = s.node.labels if s.node else {}
+        labels = labels_counted(s)
         if not selects(s.policy.limits.population, labels):
             return []
         keys = {*s.policy.limits.brake_per, *s.policy.limits.budget_per}

@@ -15,6 +15,7 @@ from recovery.decide.boot import boot_unknown
 from recovery.decide.budget import (
     PLACED,
     ahead_of,
+    labels_counted,
     lineage,
     out_by,
     out_in,
@@ -231,7 +232,7 @@ def _budgets(s: Situation, gate: Gate) -> Iterable[tuple[str, int | None, int]]:
 
 def _budgeted(s: Situation) -> Iterable[tuple[str, Share]]:
     """The budgets that a recovery of this node counts in, by the policy as it is now."""
-    labels, limits = (s.node.labels if s.node else {}), s.policy.limits
+    labels, limits = labels_counted(s), s.policy.limits
     yield "fleet", limits.budget
     for key, per in sorted(limits.budget_per.items()):
         share = share_for(per, labels[key]) if key in labels else None
@@ -357,7 +358,7 @@ def _brake_scopes(s: Situation, census: Census) -> Iterable[tuple[str, Share, in
     """For each brake that holds this node: name, limit, how many are sick, and of how many."""
     limits = s.policy.limits
     yield "fleet", limits.brake, census.how_many, census.population
-    labels = s.node.labels if s.node else {}
+    labels = labels_counted(s)
     if not selects(limits.population, labels):  # one of very many others that are sick is held, too (law 10)
         yield OUTSIDE, limits.brake, *census.outside
         return

@@ -11,7 +11,20 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from operator import attrgetter
 
-from recovery.model import LONGEST_RULE, Census, Claim, Gate, GroupStart, Limits, Line, Phase, Record, Slot
+from recovery.decide.situation import Situation
+from recovery.model import (
+    LONGEST_RULE,
+    Census,
+    Claim,
+    Gate,
+    GroupStart,
+    Limits,
+    Line,
+    NodeView,
+    Phase,
+    Record,
+    Slot,
+)
 from recovery.quick import replace
 
 STARTS = 20
@@ -136,6 +149,22 @@ def known_labels(slot: Slot) -> Mapping[str, str | None]:
 def told_labels(scopes: Iterable[str]) -> dict[str, str]:
     """The labels that the scopes of a slot or a record name."""
     return dict(scope.split("=", 1) for scope in scopes if "=" in scope)
+
+
+def labels_told_of(node: NodeView, r: Record) -> Mapping[str, str]:
+    """The labels by which ``node`` counts: its own, and those that it has lost since they were put on its
+    record ``r``. Where it has another value now, that counts."""
+    told = told_labels(r.scopes)
+    return node.labels if told.keys() <= node.labels.keys() else {**told, **node.labels}
+
+
+def labels_counted(s: Situation) -> Mapping[str, str]:
+    """The labels by which brake and budget count this node. One that lost its labels in the queue would else
+    start beside another of its zone, and above the brake of its pool."""
+    if s.node is None:
+        return {}
+    r = s.record
+    return labels_told_of(s.node, r) if r is not None and r.phase.open else s.node.labels
 
 
 def counts_in(slot: Slot, scope: str, labels: Mapping[str, Mapping[str, str]]) -> bool:

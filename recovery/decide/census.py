@@ -18,7 +18,7 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 
 from recovery.catalog import bad_status
-from recovery.decide.budget import told_labels
+from recovery.decide.budget import labels_told_of, told_labels
 from recovery.decide.diagnosis import SIGNAL_UNKNOWN
 from recovery.decide.selector import identity, selects
 from recovery.model import Census, Fault, NodeView, Record
@@ -207,8 +207,8 @@ class Kept:
 
 def _as_told(node: NodeView, r: Record) -> NodeView:
     """``node`` with the labels that it has lost since they were put on its record: it counts where it did."""
-    lost = {key: value for key, value in told_labels(r.scopes).items() if key not in node.labels}
-    return replace(node, labels={**node.labels, **lost}) if lost else node
+    labels = labels_told_of(node, r)
+    return node if labels is node.labels else replace(node, labels=labels)
 
 
 def _is_inside(r: Record, wanted: Mapping[str, str]) -> bool | None:

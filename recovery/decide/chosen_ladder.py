@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from recovery.decide.assessment import Assessment
-from recovery.decide.budget import scopes_of
+from recovery.decide.budget import labels_counted, scopes_of
 from recovery.decide.diagnosis import Diagnosis, as_treated, name
 from recovery.decide.endings import DEFAULT_PROBATION
 from recovery.decide.history import HistoryEvent, note
@@ -56,7 +56,7 @@ def with_ladder_of(s: Situation, a: Assessment, r: Record, d: Diagnosis) -> tupl
         intent=None,
         replacement="",
         replacement_machine="",
-        scopes=scopes_told(s, scopes_of(s.node.labels if s.node else {}, labels_told(s))),
+        scopes=scopes_told(s, scopes_of(labels_counted(s), labels_told(s))),
     )
     return chosen, why
 
@@ -84,7 +84,7 @@ def without_tried(ladder: tuple[Rung, ...], tried: tuple[Step, ...]) -> tuple[Ru
 
 def scopes_told(s: Situation, told: tuple[str, ...]) -> tuple[str, ...]:
     """``told``, and the values that the brake goes by: a node counts there, too, when it has gone."""
-    braked = scopes_of(s.node.labels if s.node else {}, s.policy.limits.brake_per)
+    braked = scopes_of(labels_counted(s), s.policy.limits.brake_per)
     return tuple(dict.fromkeys((*told, *braked)))
 
 

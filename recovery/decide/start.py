@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from recovery.decide import brakes
 from recovery.decide.assessment import Assessment
-from recovery.decide.budget import kept_labels, noted_rule, noted_scopes
+from recovery.decide.budget import kept_labels, labels_counted, noted_rule, noted_scopes
 from recovery.decide.chosen_ladder import labels_told, scopes_told
 from recovery.decide.decision import Decision, EventReason, Report, TakeSlot, WriteRecord, act
 from recovery.decide.diagnosis import name, rule_of
@@ -20,7 +20,7 @@ from recovery.quick import replace
 
 def take_slot(s: Situation, r: Record) -> Decision:
     group = s.preflight.group if s.preflight else r.machine.group
-    kept = kept_labels(s.node.labels if s.node else {}, labels_told(s))
+    kept = kept_labels(labels_counted(s), labels_told(s))
     m, rule = r.machine, _rule(s, r)
     at = m.provider_id if brakes.few_out(s) else ""
     slot = Slot(r.node, r.uid, r.attempt + 1, ("fleet",), s.now, kept, m.id, group, rule, at)

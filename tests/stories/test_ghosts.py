@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from recovery_testkit.provider import FakeProvider
 from recovery_testkit.stage import Stage, npd_page
@@ -9,7 +11,7 @@ from recovery_testkit.stage import Stage, npd_page
 from recovery.errors import Refused, Retry
 from recovery.model import Gone, Machine, Phase
 from tests.builders.policies import policy_file
-from tests.stories.scenery import pass_time
+from tests.stories.scenery import pass_time, records, slots
 from tests.stories.scenes import boot, calls, cast, messages, patch_node, phase, ready, the_record
 
 REPLACES = policy_file(
@@ -196,3 +198,59 @@ def test_nodes_that_are_gone_hold_the_brake_of_their_label(nodes: str) -> None:
     s.fault("node-9")
     s.run(60, step=1)
     assert calls(s) == []
+
+
+ZONE = "topology.kubernetes.io/zone"
+MANY = "cooldown: 0s, budget: 9, perGroup: {max: 99, within: 1h}"
+
+
+def ten_in_the_queue(limits: str, sick: int) -> Stage:
+    """Ten nodes of one type among forty. The first ``sick`` wait, since their provider does not answer."""
+    s = Stage(policy_file("{do: replace, within: 30m}", limits=f"{MANY}, {limits}"))
+    for i in range(40):
+        s.add_node(f"node-{i}", f"m-{i}", **{TYPE: "p5" if i < 10 else "m5"})
+    for i in range(10):
+        s.agent(f"node-{i}")
+    s.run(3)
+    s.provider.preflight_error = Retry("throttled", timedelta(seconds=2))
+    for i in range(sick):
+        s.fault(f"node-{i}")
+    s.run(5)
+    assert set(records(s).values()) == {"waiting"}
+    return s
+
+
+def loses(s: Stage, node: str, label: str) -> None:
+    """Somebody takes the label off, or the Node is registered anew without it."""
+    patch_node(s, node, {"metadata": {"labels": {label: None}}})
+
+
+def test_a_node_that_has_lost_its_label_in_the_queue_is_held_by_the_brake_of_that_label() -> None:
+    s = ten_in_the_queue("budgetPer: {}, brake: 30%", sick=5)
+    loses(s, "node-0", TYPE)
+    s.provider.preflight_error = None
+    s.run(20)
+    assert (calls(s), set(records(s).values())) == ([], {"waiting"})
+    assert f"5 of 10 nodes with {TYPE}=p5 are sick" in s.actors["agent of node-0"].sentences[-1]
+
+
+def test_a_node_that_has_lost_its_zone_in_the_queue_counts_for_the_budget_of_that_zone() -> None:
+    s = ten_in_the_queue(f"budgetPer: {{{ZONE}: 1}}, brake: 90%", sick=3)
+    for node in ("node-0", "node-1"):
+        loses(s, node, ZONE)
+    s.provider.preflight_error = None
+    s.run(20)
+    assert len(calls(s)) == len(slots(s)) == 1
+
+
+def test_a_node_that_started_without_its_label_goes_on_to_count_for_the_brake_of_that_label() -> None:
+    s = ten_in_the_queue("budgetPer: {}, brake: 30%", sick=2)
+    for node in ("node-0", "node-1"):
+        loses(s, node, TYPE)
+    s.provider.preflight_error = None
+    s.run(10)
+    assert sorted(calls(s)) == [("replace", "m-0"), ("replace", "m-1")]
+    for node in ("node-2", "node-3"):
+        s.fault(node)
+    s.run(20)
+    assert (len(calls(s)), phase(s, "node-2"), phase(s, "node-3")) == (2, Phase.WAITING, Phase.WAITING)
