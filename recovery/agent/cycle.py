@@ -65,6 +65,7 @@ BEHIND = "{} has only read an earlier Node of this name, or an earlier boot of i
 BUG = "a bug in this program, see the log"
 FAILURES = frozenset({"api", "error", "bug"})
 """Keys of decisions that say that the cycle itself failed."""
+TRIED_AGAIN = FAILURES | {"conflict"}
 
 
 class Source(Protocol):
@@ -145,6 +146,11 @@ class Agent:
     def busy(self) -> bool:
         """Whether the node has a record that counts, or a place on the gate."""
         return self._record is not None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the last cycle could not do what was to be done, and tries again soon."""
+        return self._last.key in TRIED_AGAIN
 
     @property
     def last(self) -> Decision:

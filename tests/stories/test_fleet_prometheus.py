@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 from recovery_testkit.clock import FakeClock
+from recovery_testkit.kubefaults import Asked, Effect, refused, server_error, throttled
 from recovery_testkit.stage import Stage
 
 from recovery.model import Phase
 from tests.builders.http_server import answering
 from tests.builders.policies import HEAD
 from tests.stories.prometheus_server import Server, serving
-from tests.stories.scenery import Slow, judge, pass_time, records, to_the_end
+from tests.stories.scenery import RECORDS, Slow, judge, pass_time, records, to_the_end
 from tests.stories.scenes import (
     NO_MARKS,
     another_leader,
@@ -114,6 +115,47 @@ def test_nothing_starts_before_all_that_fail_at_once_are_on_record_however_slow_
     slow.seconds = 0.2
     pass_time(w.s, 60, w.cloud, step=1)
     assert (calls(w.s), set(records(w.s).values()), len(records(w.s))) == ([], {"waiting"}, 20)
+
+
+CROWD = asking(match="{}", remedy="{do: replace}").replace(
+    b"cooldown: 0s", b"cooldown: 0s, brake: 30%, budget: 5, budgetPer: {}"
+)
+
+
+def turned_away(w: Scene, effect: Effect, times: int, *but: str) -> None:
+    """So many records are not created: ``effect``. Those of the nodes ``but`` are."""
+
+    def creates(a: Asked) -> bool:
+        return (a.method, a.path) == ("POST", RECORDS) and a.body["metadata"]["name"] not in but
+
+    w.s.api.fail_next(creates, effect, times=times)
+
+
+@pytest.mark.parametrize("effect", [throttled(1), server_error()], ids=["429", "500"])
+def test_nothing_starts_while_the_records_of_others_that_fail_at_once_are_turned_away(
+    server: Server, effect: Effect
+) -> None:
+    """So does an API server that gets twenty of them at once."""
+    w = scene(server, CROWD, count=30)
+    turned_away(w, effect, 18, "node-0", "node-1")
+    for node in w.names[:20]:
+        w.server.put("ib_dev", 3, node=node)
+    pass_time(w.s, 60, w.cloud, step=1)
+    assert w.s.api.pending == 0
+    assert (calls(w.s), set(records(w.s).values()), len(records(w.s))) == ([], {"waiting"}, 20)
+
+
+def test_a_node_whose_record_is_never_written_keeps_no_other_from_its_recovery(server: Server) -> None:
+    w = scene(server, CROWD, count=30)
+    turned_away(w, refused(422, "Invalid", "no such field"), 9999, "node-0", "node-2")
+    w.server.put("ib_dev", 3, node="node-1")
+    pass_time(w.s, 20, w.cloud, step=1)
+    w.server.put("ib_dev", 3, node="node-0")
+    pass_time(w.s, 90, w.cloud, step=1)
+    assert calls(w.s) == [("replace", "m-0")]
+    w.server.put("ib_dev", 3, node="node-2")
+    pass_time(w.s, 30, w.cloud, step=1)
+    assert calls(w.s) == [("replace", "m-0"), ("replace", "m-2")]
 
 
 def test_an_alert_that_fires_ends_in_a_drain_and_a_replacement(server: Server) -> None:

@@ -40,6 +40,9 @@ MOST_AT_ONCE = 100
 MOST_IN_A_ROW = 8
 """How many things an agent does in one turn, one after the other: what it has read and written is still
 fresh. If each of a hundred did one thing and waited for the others, all would be read anew for every one."""
+WRITTEN_WITHIN = 45.0
+"""Seconds for which others wait for a node whose agent cannot write down what is stated: it tries again after
+30 s at most. One that never can is no reason to treat no other node."""
 AT_ONCE = float("-inf")
 """When an agent is due that goes before all others."""
 
@@ -80,6 +83,7 @@ class Controller:
         self._news: dict[str, bool] = {}
         self._hurried: dict[str, bool] = {}
         self._unseen: dict[str, float] = {}  # nodes with news that is on no record, and since when
+        self._unwritten: dict[str, float] = {}  # those whose agents fail to write it down, and since when
         self._lock = threading.Lock()
         self.woken = threading.Event()  # there is news; whoever waits before a step may stop waiting
         self.busy = False
@@ -117,15 +121,27 @@ class Controller:
 
     def unseen_since(self, but: str) -> float | None:
         """Since which monotonic moment there is news of a node (but this one) that is on no record, and that
-        its agent has not looked at. None where there is none. Any thread may ask."""
+        its agent has not looked at, or not for long been unable to write. None where there is none. Any
+        thread may ask."""
         with self._lock:
             return next((at for name, at in self._unseen.items() if name != but), None)
 
     def _has_seen(self, name: str, began: float) -> None:
-        """``name`` was looked at from the moment ``began`` on, whatever came of it."""
+        """``name`` was looked at from the moment ``began`` on."""
+        if self._is_being_written(name):
+            return
         with self._lock:
             if self._unseen.get(name, math.inf) <= began:
                 del self._unseen[name]
+
+    def _is_being_written(self, name: str) -> bool:
+        """Whether what is stated of ``name`` could not be written down, and that is tried again soon: the API
+        server has turned the write away, say, as it does where many fail at once."""
+        agent, now = self._agents.get(name), self._w.clock.monotonic()
+        if agent is None or agent.busy or not agent.has_failed:
+            self._unwritten.pop(name, None)
+            return False
+        return now - self._unwritten.setdefault(name, now) < WRITTEN_WITHIN
 
     def hurry(self, node: str, *, first: bool = False) -> None:
         """What ``node`` waited for may have come: its turn, or a slot. Any thread may say so.
@@ -277,5 +293,6 @@ class Controller:
         self._observer.forget(name)
         self._metrics.forget(name)
         self._crowd.forget(name)
+        self._unwritten.pop(name, None)
         with self._lock:
             self._unseen.pop(name, None)
