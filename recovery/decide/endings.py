@@ -20,7 +20,7 @@ from recovery.decide.decision import (
 from recovery.decide.diagnosis import diagnosed, name, told_apart
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
-from recovery.decide.marks import anothers, marked, out_of_service
+from recovery.decide.marks import anothers, marked, of_no_record, out_of_service
 from recovery.decide.remembered import forgotten, remembered
 from recovery.decide.room import kept
 from recovery.decide.situation import Role, Situation
@@ -137,6 +137,17 @@ def has_our_marks(s: Situation) -> bool:
 def marked_by(s: Situation, r: Record) -> bool:
     """Whether ``r`` has put marks on its Node."""
     return bool(r.marks) or (r.begun and has_our_marks(s))
+
+
+def end_without_us(s: Situation, r: Record, why: str) -> Decision:
+    """Close ``r``, whose faults have ended without us.
+
+    Marks that it has not put on its Node are those of a record that somebody deleted. They may be for a fault
+    that nothing shows any more, so they stay, and a person has the node again.
+    """
+    if s.role is Role.OWNER and has_our_marks(s) and not marked_by(s, r):
+        return hand_over(s, r, f"{why}; but {of_no_record(r.node)}")
+    return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
 
 
 def same_node_object(s: Situation, r: Record) -> bool:

@@ -29,7 +29,7 @@ from recovery.decide.decision import (
 from recovery.decide.diagnosis import came_at, name, not_by_its_own_rule, tolerated
 from recovery.decide.endings import (
     close_excluded,
-    end,
+    end_without_us,
     hand_over,
     has_our_marks,
     marked_by,
@@ -39,7 +39,6 @@ from recovery.decide.endings import (
 from recovery.decide.history import HistoryEvent, note, told
 from recovery.decide.in_flight import begin_probation, observe_call, without_gate
 from recovery.decide.latch import left_where_some_ended, one_has_ended, only_tolerated
-from recovery.decide.lifecycle import Event
 from recovery.decide.marks import CORDON, anothers, cordoned_by_us, uncordoned, undone
 from recovery.decide.provider_step import provider_step
 from recovery.decide.room import MOST_RUNGS
@@ -98,7 +97,7 @@ def no_fault_left(s: Situation, r: Record) -> Decision:
     gone = one_has_ended(s, r)
     if not r.progress.acted:
         why = f"{gone} before anything destructive"
-        return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
+        return end_without_us(s, r, why)
     last = r.progress.submitted[-1]
     return begin_probation(s, replace(r, intent=None), f"{gone} after {last.action or 'the last step'}")
 

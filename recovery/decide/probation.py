@@ -34,7 +34,15 @@ from recovery.decide.diagnosis import (
     tolerated,
     why_reported,
 )
-from recovery.decide.endings import LONGEST_PROOF, RESET, end, hand_over, marked_by, moved_to_rung
+from recovery.decide.endings import (
+    LONGEST_PROOF,
+    RESET,
+    end,
+    end_without_us,
+    hand_over,
+    marked_by,
+    moved_to_rung,
+)
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.in_flight import replaced_by
 from recovery.decide.lifecycle import Event, move
@@ -445,7 +453,7 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
         healthy += f", and passed Job {r.validation.job}" if r.validation else ""
         return end(s, r, Event.PROVED, f"proved: {healthy}", succeeded(r))
     why = f"withdrawn: after a boot that was not asked for, {healthy}"
-    return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
+    return end_without_us(s, r, why)
 
 
 def _fault_there(s: Situation, a: Assessment, r: Record, found: tuple[Diagnosis, ...]) -> Decision:

@@ -42,7 +42,7 @@ from recovery.decide.diagnosis import (
     was_treated,
     why_reported,
 )
-from recovery.decide.endings import close_excluded, end, hand_over
+from recovery.decide.endings import close_excluded, end_without_us, hand_over
 from recovery.decide.history import HistoryEvent, note, told
 from recovery.decide.latch import has_ended, left_where_some_ended, may_be_gone, one_has_ended, one_that_ended
 from recovery.decide.lifecycle import Event, move
@@ -87,8 +87,7 @@ def _unknown_by_now(s: Situation, a: Assessment, r: Record, d: Diagnosis, blind:
 
 
 def withdrawn(s: Situation, r: Record) -> Decision:
-    why = how_it_ended(one_that_ended(s, r), s)
-    return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
+    return end_without_us(s, r, how_it_ended(one_that_ended(s, r), s))
 
 
 def queued(s: Situation, a: Assessment, r: Record, d: Diagnosis) -> Decision:

@@ -6,6 +6,7 @@ import pytest
 from recovery_testkit.stage import Stage, npd_page
 
 from recovery.model import Phase
+from tests.builders.policies import HEAD
 from tests.stories.console import Terminal, pod_of
 from tests.stories.scenes import (
     ALL_MARKS,
@@ -15,11 +16,13 @@ from tests.stories.scenes import (
     at,
     boot,
     calls,
+    cast,
     handed_over,
     marked,
     messages,
     new_process,
     phase,
+    plugin_page,
     sayings,
     value,
 )
@@ -81,6 +84,48 @@ def test_a_fault_that_shows_again_is_treated_as_any_other() -> None:
     s.fault("node-0")
     s.run(20)
     assert (phase(s), marked(s)) == (Phase.HANDED_OVER, ALL_MARKS)
+
+
+CORDONS = f"""{HEAD}limits: {{cooldown: 0s}}
+rules:
+  - name: device
+    match: {{type: NeuronHealth}}
+    remedy: [{{do: cordon}}]
+  - name: link
+    match: {{type: GpuNvlink}}
+    after: 5m
+    remedy: [{{do: replace}}]
+    probation: 2m
+""".encode()
+
+
+@pytest.mark.parametrize("booted", [False, True])
+def test_another_fault_that_ends_without_us_takes_them_off_no_node_that_a_person_had(
+    booted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device may be as broken as before: nothing shows that any more."""
+    s = cast(CORDONS)
+    pod_of(s, "node-0")
+    s.fault("node-0")
+    s.run(10)
+    assert (phase(s), marked(s)) == (Phase.HANDED_OVER, ALL_MARKS)
+    boot(s, "node-0")
+    s.pages["node-0"].body = npd_page() + plugin_page(False, 0)
+    s.run(120)
+    delete(s, f"{RECORDS}/node-0")
+    new_process(s, "node-0")
+    s.run(10)
+    s.pages["node-0"].body = npd_page() + plugin_page(True, 1)
+    s.run(60)
+    assert phase(s) is Phase.SUSPECT
+    if booted:
+        boot(s, "node-0", "boot-3")
+    s.pages["node-0"].body = npd_page() + plugin_page(False, 1)
+    s.run(300)
+    assert (phase(s), marked(s)) == (Phase.HANDED_OVER, ALL_MARKS)
+    assert SENTENCE in messages(s, "HandedOver", "node-0")[-1]
+    assert Terminal(s, monkeypatch).run("release", "node-0", "--yes").code == 0
+    assert (phase(s), marked(s)) == (Phase.RELEASED, NO_MARKS)
 
 
 def test_in_fleet_mode_the_controller_says_so_too() -> None:
