@@ -8,11 +8,11 @@ capacity.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from providers.azure.errors import does_not_exist
 from providers.azure.identity import NAME, UNIFORM, canonical, group_of
@@ -22,11 +22,13 @@ from recovery.model import GroupMembers, Machine, Member, Step
 
 READY = "Succeeded"
 MADE = "Creating"
+RUNS = "running"
 POWER, PROVISIONING = "PowerState/", "ProvisioningState/"
 ENDED = frozenset({READY, "Failed", "Canceled"})
 """The provisioning states in which nothing is under way ("Provisioning states", the Resource Manager
 documentation). Any other is Azure at work: AKS alone has Scaling, Upgrading, Starting and more."""
 Route = Mapping[str, str]
+Seen = TypeVar("Seen")
 
 
 @dataclass(frozen=True)
@@ -110,14 +112,26 @@ def power(session: AzureSession, route: Route) -> tuple[str, str]:
 
 
 def has_machine(session: AzureSession, route: Route, vm: Vm) -> bool:
-    """Whether nothing is under way with ``vm``, of the route's scale set or resource group, and it got one.
+    """Whether nothing is under way with ``vm``, which is that of the route, and it got a machine.
 
     Of a VM that is Failed its power is asked: a failing extension is enough for that, and so is want of room.
     """
     if vm.settled or not vm.there:
         return vm.settled
-    names = {"instance": vm.name} if route["kind"] == UNIFORM else {"vm": vm.name}
-    return power(session, {**route, **names})[1] == "running"
+    return power(session, route)[1] == RUNS
+
+
+def with_machine(session: AzureSession, route: Route, of: Sequence[Vm]) -> list[Vm]:
+    """Those of these VMs of the route's scale set that ``has_machine`` is true of, in the same order.
+
+    All that are Failed are asked about by one list: an extension may fail on each machine of a large set, and
+    a VM may be read 12 times a minute, by whoever waits ("Compute throttling limits").
+    """
+    run: set[tuple[str, str]] = set()
+    if any(vm.there and not vm.settled for vm in of):
+        found = _list(session, route, lambda x: (_vm(x), _power(x)[1]), expand="instanceView")
+        run = {(vm.name, vm.id) for vm, power in found if vm.there and power == RUNS}
+    return [vm for vm in of if vm.settled or (vm.there and (vm.name, vm.id) in run)]
 
 
 def _power(found: Any) -> tuple[str, str]:
@@ -171,19 +185,24 @@ def _asked(session: AzureSession, route: Route, read: Callable[[Any], Any], **mo
 
 def members(session: AzureSession, route: Route) -> list[Vm]:
     """All VMs of the route's scale set, oldest first."""
-    what = f"the list of {route['scale_set']}"
+    found = _list(session, route, _vm)
+    return sorted(found, key=lambda x: (x.created or datetime.max.replace(tzinfo=UTC), x.name))
+
+
+def _list(session: AzureSession, route: Route, read: Callable[[Any], Seen], **more: str) -> list[Seen]:
+    """What ``read`` makes of each VM of the route's scale set."""
 
     def ask(client: Any) -> Any:
         group = route["resource_group"]
         if route["kind"] == UNIFORM:
-            listed = client.virtual_machine_scale_set_vms.list(group, route["scale_set"])
+            listed = client.virtual_machine_scale_set_vms.list(group, route["scale_set"], **more)
         else:
             only = f"'virtualMachineScaleSet/id' eq '{set_id(route)}'"
-            listed = client.virtual_machines.list(group, filter=only)
-        return [_vm(x) for x in all_of(listed)]
+            listed = client.virtual_machines.list(group, filter=only, **more)
+        return [read(x) for x in all_of(listed)]
 
-    found: list[Vm] = session.read(route["subscription"], what, ask)
-    return sorted(found, key=lambda x: (x.created or datetime.max.replace(tzinfo=UTC), x.name))
+    found: list[Seen] = session.read(route["subscription"], f"the list of {route['scale_set']}", ask)
+    return found
 
 
 def listed(session: AzureSession, route: Route, now: datetime) -> GroupMembers | None:
@@ -236,7 +255,7 @@ def _member(route: Route, group: str, found: Any) -> Member:
     number = vm.name
     where = {**route, "instance": number}
     machine = Machine(NAME, vm.id, f"azure://{path_of(where)}", group, where)
-    ours = vm.there and power == "running" and bool(vm.id)
+    ours = vm.there and power == RUNS and bool(vm.id)
     state = vm.state if not vm.settled else power or "of no known power state"
     if ours and not vm.settled:
         state = f"{vm.state}, and {power}"

@@ -153,10 +153,9 @@ def replaced(session: AzureSession, machine: Machine, data: Data, look: Look) ->
         return Unfinished(f"{what} is gone; {wants}")
     old = data.get(KEY)
     # One that was made since, is Failed and does not run, has taken nobody's place.
-    present = [
-        m for m in found_there if (m.there and has(old, m.id)) or machines.has_machine(session, data, m)
-    ]
-    newcomers = tuple(m.id for m in present if m.id and not has(old, m.id))
+    made = machines.with_machine(session, data, [m for m in found_there if not has(old, m.id)])
+    present = [m for m in found_there if m.there and has(old, m.id)] + made
+    newcomers = tuple(m.id for m in made if m.id)
     if newcomers and (more := may_be_removed(group, len(found_there))):
         return Running(f"{what} is gone; {more}")
     if newcomers:

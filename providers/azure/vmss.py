@@ -190,9 +190,7 @@ class AzureProvider:
         return Preflight(
             Reference(NAME, Step.REPLACE, data),
             name,
-            short_by=max(
-                0, group.capacity - 1 - sum(machines.has_machine(self._session, data, m) for m in others)
-            ),
+            short_by=max(0, group.capacity - 1 - len(machines.with_machine(self._session, data, others))),
             adopt=adopt,
             not_yet=not_yet,
             alone=not self._options.autoscaler,

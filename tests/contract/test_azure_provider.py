@@ -683,6 +683,30 @@ def test_a_new_vm_in_which_an_extension_fails_may_be_the_replacement(
     assert (done.replacements, done.complete) == ((canonical(world.arm.instance(new).vm_id),), True)
 
 
+@pytest.mark.parametrize("kind", ["Uniform", "Flexible"])
+def test_however_many_vms_of_a_set_are_failed_they_are_asked_about_at_once(arm: FakeArm, kind: str) -> None:
+    """An extension may fail on each machine. One request for each of them, with every look: they took so long
+    that a controller came to nothing else, and all who waited together read each VM too often for Azure."""
+    world = AzureWorld(arm, kind)
+    provider = world.provider()
+    machine = provider.identify(world.node)
+    for path in [world.second.id, *arm.scale(world.set, 20)]:
+        arm.put(path, provisioning="Failed")
+    arm.put(arm.instances(world.set)[-1].id, power="deallocated")  # it never got a machine
+    arm.forget()
+    assert provider.preflight(machine, Step.REPLACE).short_by == 1
+    assert arm.count("GET */providers/*") == 4, "the VM, the set, its VMs, and those that are Failed"
+    reference = begun(provider, machine, Step.REPLACE)
+    arm.finish()
+    for path in arm.scale(world.set, 22):
+        arm.put(path, provisioning="Failed")
+    world.later()
+    arm.forget()
+    done = provider.poll(machine, reference)
+    assert isinstance(done, Done)
+    assert (len(done.replacements), arm.count("GET */providers/*")) == (3, 4)
+
+
 def test_where_an_autoscaler_is_declared_the_capacity_is_its_business(world: AzureWorld) -> None:
     world.environ["AZURE_AUTOSCALER"] = "true"
     provider = world.provider()
