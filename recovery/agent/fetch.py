@@ -167,7 +167,7 @@ class Fetcher:
                 with bugs.looking(self._w.survived, s.node_name, s.provider.name):
                     memory.down = (now, provider.down(s.machine) or "")
             except (Retry, Refused):
-                memory.down = (now, "")  # not proved
+                memory.down = (self._w.clock.monotonic(), "")  # not proved; a dead BMC may have taken longer
         return memory.down[1]
 
     def _machine_left(self, s: Situation, r: Record) -> Situation:
@@ -284,6 +284,7 @@ class Fetcher:
             return replace(s, preflight_refused=error.reason)
         except Retry as error:
             found = error
+        now = self._w.clock.monotonic()  # when it came: some take longer than they are good for
         longest = longest_before(found)
         memory.preflight = memory.preflight.then(question, found, seen_before(found), now, longest)
         memory.preflight = memory.preflight.as_long_as(found, now)
@@ -438,11 +439,12 @@ class Fetcher:
                 return self._deleted(s, r, said.what)
             found: Standing = said
         except (Retry, Refused, SettingsError, ApiError) as error:
-            found = Unseen(f"{r.intent.action}: {error}")
+            found, now = Unseen(f"{r.intent.action}: {error}"), self._w.clock.monotonic()
             memory.poll = memory.poll.then(question, found, found, now, longest_for(r.intent, found))
             memory.poll = memory.poll.as_long_as(error, now)
             return found
         longest = longest_for(r.intent, found) if r.phase is not Phase.PROVING else WHILE_PROVING
+        now = self._w.clock.monotonic()  # as in ``_preflight``
         memory.poll = memory.poll.then(question, found, found, now, longest)
         return found
 

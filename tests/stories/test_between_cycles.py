@@ -76,6 +76,28 @@ def test_whether_a_machine_is_down_is_asked_of_its_controller_only_so_often() ->
     assert asked == ["m-0", "m-0"]
 
 
+def test_a_controller_that_does_not_answer_whether_a_machine_is_down_is_not_asked_without_a_pause() -> None:
+    """A dead BMC takes longer to time out than its answer is good for."""
+    s = powered()
+    stubborn_pod(s)
+    asked: list[str] = []
+
+    def dead(machine: Machine) -> str | None:
+        asked.append(machine.id)
+        s.clock.advance(20)
+        raise Retry("it did not answer")
+
+    s.provider.down = dead  # type: ignore[attr-defined]
+    s.fault("node-0")
+    s.run(5)
+    dies(s)
+    observer = s.actors["concluder"].sweeper._observer
+    for _ in range(10):
+        observer.situation("node-0", Role.CONCLUDER)
+        s.clock.advance(1)
+    assert asked == ["m-0"]
+
+
 # ---------------------------------------------------------------- the Lease, and bugs
 
 

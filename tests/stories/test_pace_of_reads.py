@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from recovery_testkit.stage import Stage
 
 from recovery.agent import paced
@@ -53,6 +56,40 @@ def test_a_step_that_is_held_does_not_ask_the_cloud_in_every_cycle() -> None:
     stage.provider.groups["workers"].desired -= 1
     pass_time(stage, paced.LONGEST + 15, step=0.5, until=lambda: bool(stage.provider.calls))
     assert calls(stage) == [("replace", "m-0")]
+
+
+def test_a_cloud_that_takes_long_to_answer_is_not_asked_again_at_once() -> None:
+    """Its answer was good from when it was asked for, and too old once it came: it was asked without a pause,
+    and a controller came to nothing else."""
+    stage = cast(policy_file("{do: drain, within: 1m, then: force}, {do: replace, within: 30m}"), agents=1)
+    stage.fault("node-0")
+    stage.provider.groups["workers"].desired += 1  # short by one: a replacement waits
+    pass_time(stage, 30, step=0.5)
+    began = stage.clock.monotonic()
+    busy = slowed(stage, "preflight", 12.0)
+    pass_time(stage, 600, step=0.5)
+    assert busy() <= 0.6 * (stage.clock.monotonic() - began)
+
+
+def test_a_cloud_that_takes_long_to_say_how_a_step_stands_is_not_asked_again_at_once() -> None:
+    stage = submitted()
+    began = stage.clock.monotonic()
+    busy = slowed(stage, "poll", 12.0)
+    pass_time(stage, 600, step=0.5)
+    assert busy() <= 0.6 * (stage.clock.monotonic() - began)
+
+
+def slowed(stage: Stage, use: str, takes: float) -> Callable[[], float]:
+    """How many seconds the agents waited for answers that take so long."""
+    ask, waited = getattr(stage.provider, use), [0.0]
+
+    def slow(*asked: Any) -> Any:
+        stage.clock.advance(takes)
+        waited[0] += takes
+        return ask(*asked)
+
+    setattr(stage.provider, use, slow)
+    return lambda: waited[0]
 
 
 def test_the_cloud_is_asked_once_more_right_before_the_call_however_lately_it_was_asked() -> None:
