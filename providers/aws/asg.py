@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from providers.aws import lookup
 from providers.aws.group import Activity, Group, Member, hour, in_service_since, may_succeed, no_launch
 from providers.aws.identity import identify, own_region
-from providers.aws.outcome import ACCEPTED, GRACE, reboot_outcome, replace_outcome
+from providers.aws.outcome import ACCEPTED, AGAIN, GRACE, reboot_outcome, replace_outcome
 from providers.aws.session import AwsSession, Limits
 from providers.aws.shared import Shared
 from recovery.clock import Clock
@@ -40,6 +40,7 @@ NAME = "aws"
 KARPENTER = "nodeclaim"
 BY = "Karpenter"
 INSTANCE = "instance"
+TAKEN_OUT = "somebody has taken it out of service"
 IMPATIENT = Limits(connect=2.0, read=3.0, attempts=1)
 """For people who wait for an answer."""
 
@@ -140,10 +141,8 @@ class AwsProvider:
         group, member = found
         if member.leaving or member.ended:
             raise Refused(f"{machine} is {member.lifecycle} in group {group}: there is nothing to reboot")
-        if member.on_standby:
-            raise Refused(
-                f"{machine} is {member.lifecycle} in group {group}: somebody has taken it out of service"
-            )
+        out = f"{member.lifecycle} in group {group}: {TAKEN_OUT}" if member.on_standby else ""
+        self._in_its_place(machine, Step.REBOOT, out)
         note = f"group {group} may replace {machine} if its health checks fail during the reboot"
         return Preflight(reference, group, notes=(note,))
 
@@ -156,6 +155,7 @@ class AwsProvider:
         if group is None:  # if it is gone, Auto Scaling will say so of the instance, too
             raise Retry(f"Auto Scaling says that {machine} is in group {name}, and does not list that group")
         adopt = _under_way(member, group)
+        self._in_its_place(machine, Step.REPLACE, "" if adopt else _out(member, group))
         not_yet = "" if adopt else _standing(member, group)
         if not adopt and (obstacle := group.obstacle()):
             raise Refused(f"{machine} cannot be replaced: {obstacle}")
@@ -179,6 +179,13 @@ class AwsProvider:
             cannot_launch=f"group {group.name} {failed}" if failed else "",
             loses_one=failed is not None and not failed.own_place and not group.launches_first,
         )
+
+    def _in_its_place(self, machine: Machine, action: Step, out: str) -> None:
+        """Raise ``Refused`` for what is ``out`` of service by each answer of a minute, ``Retry`` before that:
+        waiting does not help, but one answer may be from before it was brought back."""
+        surely = self._shared.taken_out(machine, machine.route.get("region", ""), action, bool(out))
+        if out:
+            raise Refused(f"{machine} is {out}") if surely else Retry(f"{machine} is {out}; {AGAIN}")
 
     def _history(self, machine: Machine, group: Group) -> tuple[Activity, ...]:
         """What the group did, as AWS says now and not half a minute ago. Nothing where it does not answer."""
@@ -372,16 +379,23 @@ def _under_way(member: Member, group: Group) -> str:
     return ""
 
 
+_ON_ITS_WAY = ("Pending", "ReplacingRootVolume", "RootVolumeReplaced")
+
+
+def _out(member: Member, group: Group) -> str:
+    """Why its group does not replace it, by its place in its life, or an empty string."""
+    if member.lifecycle == "InService" or member.lifecycle.startswith(_ON_ITS_WAY):
+        return ""
+    why = "it is in the warm pool" if member.warmed else TAKEN_OUT
+    return f"{member.lifecycle} in group {group.name}: {why}"
+
+
 def _standing(member: Member, group: Group) -> str:
-    """Why not yet, by the instance's place in its life. Raises ``Refused`` where waiting does not help."""
-    state = member.lifecycle
-    if state == "InService":
-        unsaid = not (member.healthy or member.marked)
-        return f"AWS does not say whether {member.id} is healthy in group {group.name}" if unsaid else ""
-    if state.startswith(("Pending", "ReplacingRootVolume", "RootVolumeReplaced")):
-        return f"{member.id} is still {state} in group {group.name}"
-    why = "it is in the warm pool" if member.warmed else "somebody has taken it out of service"
-    raise Refused(f"{member.id} is {state} in group {group.name}: {why}")
+    """Why not yet, by its place in its life."""
+    if member.lifecycle.startswith(_ON_ITS_WAY):
+        return f"{member.id} is still {member.lifecycle} in group {group.name}"
+    unsaid = not (member.healthy or member.marked)
+    return f"AWS does not say whether {member.id} is healthy in group {group.name}" if unsaid else ""
 
 
 def _notes(member: Member, group: Group) -> tuple[str, ...]:

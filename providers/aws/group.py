@@ -87,6 +87,11 @@ class Member:
         return self.lifecycle in ("EnteringStandby", "Standby")
 
     @property
+    def kept_out(self) -> bool:
+        """Whether somebody has taken it out of service, so that its group does not replace it."""
+        return self.on_standby or self.lifecycle == "Detached"
+
+    @property
     def starting(self) -> bool:
         """Whether it is being put into service."""
         return self.lifecycle.startswith("Pending")

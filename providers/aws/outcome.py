@@ -57,12 +57,15 @@ def replace_outcome(ask: Shared, machine: Machine, reference: Reference) -> Poll
     if found is None or found[1].ended:
         return _absent(ask, machine, reference)
     name, member = found
+    surely_out = ask.taken_out(machine, where, "poll", member.kept_out)
     if member.leaving:
         return _leaving(name, member)
-    if member.on_standby or member.lifecycle == "Detached":
+    if surely_out:
         return Failed(
             f"{machine} is {member.lifecycle} in group {name}: somebody has kept it from being replaced"
         )
+    if member.kept_out:
+        return Unseen(f"{machine} is {member.lifecycle} in group {name}: {AGAIN}")
     if member.healthy and member.lifecycle == "InService":
         return _still_healthy(ask, machine, reference, name)
     if member.lifecycle == "InService":

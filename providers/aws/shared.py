@@ -121,6 +121,11 @@ class Shared:
         from before somebody has started it again."""
         return self.lacks(where, f"{machine} running", state in STOPPED)
 
+    def taken_out(self, machine: Machine, where: str, use: str, so: bool) -> bool:
+        """Whether each answer of a minute, for this ``use``, said that somebody has taken it out of service,
+        as this one (``so``): one may be from before it was brought back."""
+        return self.lacks(where, f"{machine} in its place, for {use}", so)
+
     def _once_each(self, machine: Machine, key: tuple[str, str, str], ask: Callable[[], Any]) -> Any:
         now = self._clock.monotonic()
         known = self._others.get(key)

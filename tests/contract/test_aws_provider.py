@@ -371,11 +371,10 @@ def test_a_marked_instance_that_its_group_would_keep_is_a_persons_business(
 
 @pytest.mark.parametrize("state", ["Standby", "EnteringStandby", "Detaching", "Detached"])
 def test_an_instance_somebody_took_out_of_service_is_refused(
-    world: AwsWorld, provider: AwsProvider, machine: Machine, state: str
+    world: AwsWorld, machine: Machine, state: str
 ) -> None:
     world.aws.set_lifecycle(world.instance, state)
-    with pytest.raises(Refused, match=f"is {state} in group {world.group}: somebody has taken it out"):
-        provider.preflight(machine, Step.REPLACE)
+    _refused_for(world, Step.REPLACE, f"is {state} in group {world.group}: somebody has taken it out")
 
 
 @pytest.mark.parametrize("state", ["Stopped", "Running", "Pending:Wait", "Terminating:Wait", "Terminated"])
@@ -383,8 +382,7 @@ def test_an_instance_in_the_warm_pool_was_not_taken_out_of_service_by_somebody(
     world: AwsWorld, provider: AwsProvider, machine: Machine, state: str
 ) -> None:
     world.aws.set_lifecycle(world.instance, f"Warmed:{state}")
-    with pytest.raises(Refused, match=f"is Warmed:{state} in group .*: it is in the warm pool"):
-        provider.preflight(machine, Step.REPLACE)
+    _refused_for(world, Step.REPLACE, f"is Warmed:{state} in group .*: it is in the warm pool")
     if state.startswith("Terminat"):
         with pytest.raises(Refused, match="there is nothing to reboot"):
             provider.preflight(machine, Step.REBOOT)
@@ -1115,7 +1113,9 @@ def test_a_replacement_launched_first_is_not_the_end(begun: AwsWorld) -> None:
 
 def test_an_instance_put_in_standby_is_not_gone(begun: AwsWorld) -> None:
     begun.aws.set_lifecycle(begun.instance, "Standby")
-    assert _poll(begun) == Failed(
+    first, last = _polled_for(begun, SURE)
+    assert first == Unseen(f"{begun.instance} is Standby in group {begun.group}: {AGAIN}")
+    assert last == Failed(
         f"{begun.instance} is Standby in group {begun.group}: somebody has kept it from being replaced"
     )
 
@@ -1929,8 +1929,63 @@ def test_one_that_was_being_launched_before_is_no_reason_to_ask_more_often_in_a_
 
 @pytest.mark.parametrize("state", ["EnteringStandby", "Standby"])
 def test_an_instance_on_standby_is_not_rebooted_under_the_hands_of_whoever_put_it_there(
-    world: AwsWorld, provider: AwsProvider, machine: Machine, state: str
+    world: AwsWorld, machine: Machine, state: str
 ) -> None:
     world.aws.set_lifecycle(world.instance, state)
-    with pytest.raises(Refused, match=f"is {state} in group {world.group}: somebody has taken it out"):
+    _refused_for(world, Step.REBOOT, f"is {state} in group {world.group}: somebody has taken it out")
+
+
+@pytest.mark.parametrize("state", ["EnteringStandby", "Standby"])
+@pytest.mark.parametrize("action", [Step.REPLACE, Step.REBOOT])
+def test_one_answer_from_before_an_instance_was_brought_back_into_service_refuses_nothing(
+    world: AwsWorld, action: Step, state: str
+) -> None:
+    """Somebody had worked on it. Its next fault was a person's at once, as one answer was older than that."""
+    clock = RunningClock()
+    provider = AwsProvider(_shared_session(), clock, os.environ)
+    machine = provider.identify(world.node)
+    for _ in range(2):
+        world.proxy.edit(INSTANCES, ">InService<", f">{state}<")
+        with pytest.raises(Retry, match=f"is {state} in group {world.group}: .* may be an old one"):
+            provider.preflight(machine, action)
+        clock.ahead += SURE
+        assert provider.preflight(machine, action).not_yet == ""
+
+
+@pytest.mark.parametrize("state", ["EnteringStandby", "Standby", "Detached"])
+def test_one_answer_from_before_an_instance_was_brought_back_into_service_ends_no_replacement(
+    begun: AwsWorld, state: str
+) -> None:
+    """Its group ended it as it was asked to, and launched another, and a person had the node."""
+    clock = RunningClock()
+    provider = AwsProvider(_shared_session(), clock, os.environ)
+    for _ in range(2):
+        begun.proxy.edit(INSTANCES, ">InService<", f">{state}<")
+        assert _sentence(begun, provider) == f"{begun.instance} is {state} in group {begun.group}: {AGAIN}"
+        clock.ahead += SURE
+        assert _sentence(begun, provider) == f"{begun.instance} is marked unhealthy in group {begun.group}"
+
+
+def test_what_is_in_a_warm_pool_is_refused_though_each_step_is_asked_about_in_turn(world: AwsWorld) -> None:
+    world.aws.set_lifecycle(world.instance, "Warmed:Running")
+    clock = RunningClock()
+    provider = AwsProvider(_shared_session(), clock, os.environ)
+    machine = provider.identify(world.node)
+    for _ in range(2):
         provider.preflight(machine, Step.REBOOT)
+        with pytest.raises((Retry, Refused)) as said:
+            provider.preflight(machine, Step.REPLACE)
+        clock.ahead += SURE
+    assert said.type is Refused
+
+
+def _refused_for(world: AwsWorld, action: Step, words: str) -> None:
+    """By each answer of a minute, and not by the first one."""
+    clock = RunningClock()
+    provider = AwsProvider(_shared_session(), clock, os.environ)
+    machine = provider.identify(world.node)
+    with pytest.raises(Retry, match=words):
+        provider.preflight(machine, action)
+    clock.ahead += SURE
+    with pytest.raises(Refused, match=words):
+        provider.preflight(machine, action)
