@@ -212,7 +212,11 @@ def not_now(s: Situation, a: Assessment, action: Step) -> Decision | None:
     if s.preflight is None:
         why = s.preflight_refused or s.preflight_retry
         return wait(f"{action.value} is not asked for: {why}", key="preflight")
-    if s.preflight.adopt or action is not Step.REPLACE:
+    if s.preflight.adopt:
+        return None
+    if early := not_yet(s, s.preflight):
+        return wait(f"{action.value} is not asked for: {s.preflight.not_yet}", early, "not-yet")
+    if action is not Step.REPLACE:
         return None
     if s.record is not None and reboots_first(s, s.record):
         return hold(f"{action.value} is not asked for: {s.preflight.cannot_launch}", key="no-launch")

@@ -11,6 +11,7 @@ from recovery_testkit.stage import Killed, Page, Stage
 
 from providers.azure.options import Options
 from providers.azure.session import AzureSession, Limits
+from recovery.model import Machine, Preflight, Step
 from tests.builders.objects import node_object
 from tests.stories.scenery import change_node, pass_time, records
 from tests.stories.scenes import messages, record_sentences
@@ -275,3 +276,36 @@ def test_what_a_scale_set_still_lacks_is_said_as_the_hand_over_ends_with_its_mac
     assert records(replacing)["node-0"] == "superseded"
     assert "scale set gpu wants 2 VMs, and is to want 3: the hand-over of" in record_sentences(replacing)[-1]
     assert messages(replacing, "HandedOver")
+
+
+@pytest.fixture
+def to_be_replaced() -> Iterator[FleetOnAzure]:
+    stage = FleetOnAzure(boot_takes=240, remedy=REPLACES)
+    yield stage
+    stage.arm.stop()
+
+
+def test_what_somebody_else_begins_just_before_the_call_is_waited_for(to_be_replaced: FleetOnAzure) -> None:
+    """To tell of it may take seconds. The look right before the call said that another operation was under
+    way, and nobody heard that: the VM was deleted in the midst of it."""
+    stage, arm = to_be_replaced, to_be_replaced.arm
+    vm = arm.instances(stage.set)[0]
+    look = stage.provider.preflight
+
+    def meanwhile(machine: Machine, action: Step) -> Preflight:
+        if messages(stage, "Replacing") and not began:
+            began.append(True)
+            stage.clock.advance(3)
+            arm.put(vm.id, provisioning="Updating")
+        found: Preflight = look(machine, action)
+        return found
+
+    began: list[bool] = []
+    stage.provider.preflight = meanwhile
+    writes(stage, NEURON)
+    pass_time(stage, 120, stage, step=1.0)  # type: ignore[arg-type]
+    assert began
+    assert arm.mutating() == ()
+    arm.put(vm.id, provisioning="Succeeded")
+    pass_time(stage, 60, stage, step=1.0)  # type: ignore[arg-type]
+    assert [r.method for r in arm.mutating()][:1] == ["DELETE"]

@@ -270,6 +270,18 @@ def test_only_a_replacement_is_asked_of_its_group() -> None:
     assert not_now(s, assess(s), Step.REBOOT) is None
 
 
+def test_right_before_a_call_a_provider_that_says_not_yet_is_waited_for() -> None:
+    busy = Preflight(Reference("fake", "reboot"), "workers", not_yet="it is updating")
+    s = on(of(), preflight=busy)
+    kept = not_now(s, assess(s), Step.REBOOT)
+    assert kept is not None
+    assert (kept.reason, kept.key) == ("reboot is not asked for: it is updating", "not-yet")
+    due = on(of(), preflight=replace(busy, not_before=NOW))
+    assert not_now(due, assess(due), Step.REBOOT) is None
+    theirs = on(of(), preflight=replace(busy, adopt="it is being rebooted"))
+    assert not_now(theirs, assess(theirs), Step.REBOOT) is None
+
+
 def test_right_before_a_call_a_record_that_is_gone_is_one_that_has_changed() -> None:
     s = on(of())
     gone = replace(s, record=None)
