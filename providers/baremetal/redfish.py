@@ -98,16 +98,13 @@ class RedfishProvider(BareMetalProvider):
         system = talk.same()
         offered, power = talk.offered(system), power_of(system)
         reset = chosen(power, offered)
+        busy = f"{talk.who} says that its power is changing ({power})" if power.startswith(CHANGING) else ""
         if not reset:
-            told = ", ".join(sorted(offered))
-            raise Refused(
-                f"{talk.who} offers no reset that makes a reboot of a machine that is {power}: {told}"
-            )
+            raise _none_fits(talk.who, power, busy, ", ".join(sorted(offered)))
         data = {"machine": machine.id, "system": system.path, "reset": reset, "power": power}
         self._path(data)  # else the reset would be refused for it
         if last := last_reset(system):
             data["last_reset"] = last
-        busy = f"{talk.who} says that its power is changing ({power})" if power.startswith(CHANGING) else ""
         notes = [] if talk.bmc.verify else [f"the certificate of {talk.who} is not verified"]
         if reset == GRACEFUL:
             notes.append("only a graceful restart is offered, which a system that hangs ignores")
@@ -287,6 +284,17 @@ class RedfishProvider(BareMetalProvider):
             answer = ask()
             self._known[use, machine.id] = (now, what, answer)
         return answer
+
+
+def _none_fits(who: str, power: str, busy: str, offered: str) -> Retry | Refused:
+    """Why none of the resets that are offered makes a reboot. Some fit only a machine that is on, or off."""
+    if busy:
+        return Retry(busy, LATER)
+    if not power:
+        return KnowsNothing(
+            f"{who} says nothing of its power, on which the reset depends: it offers: {offered}"
+        )
+    return Refused(f"{who} offers no reset that makes a reboot of a machine that is {power}: {offered}")
 
 
 def last_reset(system: Any) -> str:

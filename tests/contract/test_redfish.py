@@ -528,6 +528,31 @@ def test_a_machine_whose_power_is_changing_is_left_alone(
     assert world.mutating_calls() == 0
 
 
+TWO_STEPS = {"target": f"{PATH}/Reset", "ResetType@Redfish.AllowableValues": ["ForceOff", "On"]}
+
+
+@pytest.mark.parametrize("power", ["PoweringOn", "PoweringOff", None])
+def test_a_bmc_without_a_restart_whose_machine_is_neither_on_nor_off_just_then_refuses_nothing(
+    deceived: RedfishProvider, machine: Machine, crooked: Crooked, power: str | None
+) -> None:
+    """It can be reset from on, and from off. One answer in between handed the node to a person."""
+    crooked.system(action=TWO_STEPS, PowerState=power)
+    with pytest.raises(Retry, match="its power is changing" if power else "says nothing of its power"):
+        deceived.preflight(machine, Step.REBOOT)
+    crooked.system(action=TWO_STEPS)
+    assert deceived.preflight(machine, Step.REBOOT).reference.data["reset"] == "ForceOff"
+
+
+def test_a_bmc_without_a_restart_that_never_says_whether_its_machine_is_on_is_a_persons_business(
+    world: RedfishWorld, deceived: RedfishProvider, machine: Machine, crooked: Crooked
+) -> None:
+    crooked.system(action=TWO_STEPS, PowerState=None)
+    for error in (Retry, Refused):
+        with pytest.raises(error, match="says nothing of its power, .* offers: ForceOff, On"):
+            deceived.preflight(machine, Step.REBOOT)
+        world.later()
+
+
 def test_a_machine_that_went_off_since_it_was_looked_at_is_looked_at_again(
     world: RedfishWorld, provider: RedfishProvider, machine: Machine
 ) -> None:
