@@ -548,7 +548,7 @@ def test_a_bmc_without_a_restart_that_never_says_whether_its_machine_is_on_is_a_
 ) -> None:
     crooked.system(action=TWO_STEPS, PowerState=None)
     for error in (Retry, Refused):
-        with pytest.raises(error, match="says nothing of its power, .* offers: ForceOff, On"):
+        with pytest.raises(error, match=r"says nothing of its power, .* offers: ForceOff, On"):
             deceived.preflight(machine, Step.REBOOT)
         world.later()
 
