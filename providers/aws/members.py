@@ -48,8 +48,10 @@ def _of_region(session: AwsSession, region: str, ids: set[str], seen: Known) -> 
         at = at or _moment(answer)
         for data in answer.get("AutoScalingGroups") or ():
             group = group_of(data)
-            if (region, group.name) in seen or not ids.isdisjoint(group.ids):
+            if not ids.isdisjoint(group.ids):
+                session.knowing.add(region)
                 seen.add((region, group.name))
+            if (region, group.name) in seen:
                 found.append((group, _zones(data)))
     strangers = sorted({i for group, _ in found for i in group.ids} - ids)
     launched = dict(_launched(session, region, strangers))

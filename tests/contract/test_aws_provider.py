@@ -1266,7 +1266,7 @@ def test_an_instance_is_gone_once_ec2_has_not_known_it_for_a_while(world: AwsWor
     assert told(known=False) == f"{machine} is unknown to EC2"
 
 
-@pytest.mark.parametrize("known_by", ["EC2", "Auto Scaling"])
+@pytest.mark.parametrize("known_by", ["EC2", "Auto Scaling", "the list of groups"])
 def test_that_an_account_does_not_know_an_instance_proves_nothing_before_it_has_known_one(
     world: AwsWorld, known_by: str
 ) -> None:
@@ -1282,8 +1282,10 @@ def test_that_an_account_does_not_know_an_instance_proves_nothing_before_it_has_
         clock.ahead += SURE
     if known_by == "EC2":
         assert provider.gone(machine) is None
-    else:
+    elif known_by == "Auto Scaling":
         provider.preflight(machine, Step.REPLACE)
+    else:
+        assert list(provider.members([machine]))
     world.proxy.fail("DescribeInstances", 400, "InvalidInstanceID.NotFound", "It does not exist", times=2)
     if known_by == "EC2":
         assert provider.gone(machine) is None

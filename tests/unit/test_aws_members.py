@@ -39,6 +39,7 @@ class Session:
         self.pages = pages
         self.launched = launched
         self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.knowing: set[str] = set()
 
     def read(self, service: str, operation: str, region: str, what: str, **params: Any) -> Mapping[str, Any]:
         self.asked.append((operation, params))
