@@ -126,7 +126,7 @@ class RedfishProvider(BareMetalProvider):
         if power.startswith(CHANGING) or chosen(power, talk.offered(system)) != data.get("reset"):
             raise Retry(f"{talk.who} says something else than a moment ago: looking again before a reset")
         not_late(self._clock, begun, self._limits.look, "the reset", f"a look at {talk.who}")
-        talk.reset(system, str(data["reset"]))
+        self._patiently(machine, partial(talk.reset, system, str(data["reset"])), "reset")
         return Reference(NAME, Step.REBOOT, {**data, "accepted": True})
 
     # ------------------------------------------------------------ poll, finish
@@ -174,7 +174,7 @@ class RedfishProvider(BareMetalProvider):
         offered = talk.offered(system) or UNSAID
         try:
             talk.reset(system, next((kind for kind in SWITCH_ON if kind in offered), ON))
-        except Ambiguous as lost:  # to switch on what is on does nothing
+        except (Ambiguous, KnowsNothing) as lost:  # to switch on what is on does nothing
             raise Retry(lost.reason, LATER) from lost
         except Refused:
             if power_of(talk.same(system.path)) == OFF:  # else some BMCs refuse it because it is done
@@ -264,16 +264,17 @@ class RedfishProvider(BareMetalProvider):
             raise Retry(f"{talk.who} states no UUID: whose power it shows is not known", LATER)
         return system
 
-    def _patiently(self, machine: Machine, look: Callable[[], Seen]) -> Seen:
-        """What ``look`` sees. That a BMC knows nothing counts once each answer of a minute says so."""
+    def _patiently(self, machine: Machine, ask: Callable[[], Seen], use: str = "look") -> Seen:
+        """What ``ask`` returns. That a BMC knows nothing, or nobody, counts once each answer of a minute says
+        so. It is asked three times by then: some lock a user out after a few more."""
         try:
-            found = look()
+            found = ask()
         except KnowsNothing as error:
-            if self._lacking.surely(machine.id, lacks=True):
+            if self._lacking.surely((machine.id, use), lacks=True):
                 raise
             why = f"{error.reason}; asking again, for one that is starting knows nothing"
-            raise Retry(why, LATER) from error
-        self._lacking.surely(machine.id, lacks=False)
+            raise Retry(why, 2 * LATER) from error
+        self._lacking.surely((machine.id, use), lacks=False)
         return found
 
     def _recent(self, use: str, machine: Machine, what: object, ask: Callable[[], Any]) -> Any:

@@ -426,6 +426,25 @@ def test_one_answer_of_a_bmc_that_is_starting_refuses_no_step(
     provider.start(machine, Step.REBOOT, TOKEN, ready.reference)
 
 
+def test_credentials_that_are_refused_now_and_then_are_tried_again(
+    deceived: RedfishProvider, machine: Machine, crooked: Crooked
+) -> None:
+    """Some BMCs answer 401 to credentials that are good. A person got the node."""
+    good = crooked.answers[PATH]
+    for _ in range(2):
+        crooked.answers[PATH] = (401, {}, (b"{}",))
+        with pytest.raises(Retry, match=r"\(HTTP 401\).*; asking again"):
+            deceived.preflight(machine, Step.REBOOT)
+        crooked.answers[PATH] = good
+        ready = deceived.preflight(machine, Step.REBOOT)
+        deceived._known.clear()
+    crooked.answers[f"{PATH}/Reset"] = (401, {}, (b"{}",))
+    with pytest.raises(Retry, match=r"did not permit the reset \(HTTP 401\).*; asking again"):
+        deceived.start(machine, Step.REBOOT, TOKEN, ready.reference)
+    crooked.answers[f"{PATH}/Reset"] = (204, {}, ())
+    deceived.start(machine, Step.REBOOT, TOKEN, ready.reference)
+
+
 def test_a_bmc_that_knows_nothing_for_a_minute_is_a_persons_business(
     world: RedfishWorld, provider: RedfishProvider, machine: Machine
 ) -> None:
@@ -577,7 +596,7 @@ def test_a_machine_that_went_off_since_it_was_looked_at_is_looked_at_again(
         (400, error("Base.1.0.ActionParameterNotSupported"), Refused),
         (400, error("iLO.2.14.InvalidOperationForSystemState"), Refused),  # sushy would ask again
         (400, error("Base.1.8.ResourceInUse"), Retry),
-        (401, None, Refused),
+        (401, None, Retry),
         (403, error("Base.1.0.InsufficientPrivilege"), Refused),
         (404, None, Refused),
         (405, None, Refused),
@@ -685,6 +704,9 @@ def test_credentials_that_are_not_accepted_are_named_by_their_directory(
     world: RedfishWorld, provider: RedfishProvider, machine: Machine
 ) -> None:
     world.credentials(USERNAME, "another password")
+    with pytest.raises(Retry):
+        provider.preflight(machine, Step.REBOOT)
+    world.later()
     with pytest.raises(Refused) as raised:
         provider.preflight(machine, Step.REBOOT)
     assert "(HTTP 401)" in raised.value.reason
@@ -696,7 +718,7 @@ def test_credentials_are_read_anew_for_each_call(
     world: RedfishWorld, provider: RedfishProvider, machine: Machine
 ) -> None:
     world.credentials(USERNAME, "another password")
-    with pytest.raises(Refused):
+    with pytest.raises(Retry):
         provider.preflight(machine, Step.REBOOT)
     world.credentials(USERNAME, PASSWORD)
     assert provider.preflight(machine, Step.REBOOT).not_yet == ""
@@ -1354,6 +1376,18 @@ def test_a_bmc_that_refuses_to_switch_on_what_it_has_begun_to_is_behind(
     world.answers(400, error("iLO.2.14.InvalidOperationForSystemState"))
     with pytest.raises(Retry, match="InvalidOperationForSystemState"):
         off_and_on.finish(machine, reference)
+
+
+def test_one_refusal_of_good_credentials_leaves_no_machine_switched_off(
+    world: RedfishWorld, off_and_on: RedfishProvider, machine: Machine
+) -> None:
+    reference = switched_off(world, off_and_on, machine)
+    world.answers(401, None)
+    with pytest.raises(Retry, match=r"did not permit the reset \(HTTP 401\)"):
+        off_and_on.finish(machine, reference)
+    world.later()
+    off_and_on.finish(machine, reference)
+    assert world.resets() == ["ForceOff", "On", "On"]
 
 
 def test_what_has_no_second_step_is_not_finished(
