@@ -449,8 +449,20 @@ def test_a_gpu_that_was_bad_and_is_lost_since_is_not_well(node: GpuNode, check: 
 @pytest.mark.parametrize("check", OF_ONE_GPU)
 def test_where_one_gpu_is_lost_nothing_is_known_to_be_good(node: GpuNode, check: str, told: bool) -> None:
     question, _, left = OF_ONE_GPU[check]
+    assert node.look(check).code == 0
     node.answers(question, left + LOST * told, 15 * told)
     assert node.look(check).code == 2
+
+
+@pytest.mark.parametrize("check", OF_ONE_GPU)
+def test_a_question_that_is_not_about_all_gpus_is_answered_by_those_it_is_about(
+    node: GpuNode, check: str
+) -> None:
+    question, _, left = OF_ONE_GPU[check]
+    node.answers(question, left)
+    for _ in range(3):
+        said = node.look(check)
+    assert said.code == 0, said
 
 
 @pytest.mark.parametrize("check", ["gpu-ecc", "gpu-remap-failed"])
