@@ -63,6 +63,9 @@ def said(page: str, reasons: Iterable[str]) -> Statement:
     if others := sorted(_told(one) for one in shown if _code(one)):
         # A later XID hides an earlier one.
         return Statement(Says.UNREADABLE, f"{others[0]}, which may have been {wanted} before")
+    if all(one.name == XIDS for one in shown):
+        why = f"it counts the XIDs of its last minutes alone, and {wanted} is not among them"
+        return Statement(Says.UNREADABLE, why)
     return Statement(Says.DISAGREES, f"no GPU has had XID {wanted} since the exporter was started")
 
 

@@ -59,6 +59,14 @@ def test_a_count_of_nothing_is_no_xid() -> None:
     assert of(*NOTHING, dcgm_line(COUNT, 3, 0, xid="79")).says is Says.DISAGREES
 
 
+def test_a_count_of_the_last_minutes_alone_does_not_say_that_there_was_none_before() -> None:
+    """dcgm-exporter counts in a window, of five minutes by default. A drain may take longer."""
+    found = of(*(dcgm_line(COUNT, gpu, 0, window_size_in_ms="300000") for gpu in range(8)))
+    assert found == Statement(
+        Says.UNREADABLE, "it counts the XIDs of its last minutes alone, and 79 is not among them"
+    )
+
+
 @pytest.mark.parametrize("value", ["2147483632", "9223372036854775794"])
 def test_dcgms_word_for_no_value_is_none(value: str) -> None:
     assert of(dcgm_line(LAST, 0, value)).says is Says.ABSENT
