@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import timedelta
 
 from providers.baremetal.base import BareMetalProvider, unable
 from providers.baremetal.metal3_host import (
@@ -42,6 +43,7 @@ from recovery.model import (
     Step,
     Unseen,
 )
+from recovery.provider.lacking import Lacking
 from recovery.provider.late import not_late
 from recovery.provider.protocol import Finding, Objects, ProviderContext
 
@@ -50,6 +52,8 @@ MOST_ADDRESSES = 12
 LOOK = 15.0
 """Seconds that a look at a host may take before it is annotated: a GET has 3 s to connect and 10 s to be
 answered, and so has a PATCH."""
+AGAIN = timedelta(seconds=15)
+"""When to look again at a host of which Metal3 has an error."""
 _GRANTED = "deploy/baremetal/components/metal3 grants it"
 
 
@@ -66,6 +70,7 @@ class Metal3Provider(BareMetalProvider):
 
     def __init__(self, objects: Objects, clock: Clock) -> None:
         self._objects, self._clock = objects, clock
+        self._failing = Lacking(clock)
 
     def identify(self, node: NodeView) -> Machine:
         """As on all bare metal. ``route``: also node, addresses, and host with what proves it, or no_host."""
@@ -86,8 +91,7 @@ class Metal3Provider(BareMetalProvider):
         namespace, name = host.name.split("/")
         data = {"machine": machine.id, "namespace": namespace, "name": name}
         reference = Reference(self.name, action, {**data, "uid": host.uid, "version": host.version})
-        if why := host.unfit:
-            raise Refused(why)
+        self._fit(machine, host)
         if host.asked:
             asked = f"Metal3 has already been asked to reboot BareMetalHost {host.name}"
             return Preflight(_accepted(reference), adopt=asked, notes=notes)
@@ -108,8 +112,7 @@ class Metal3Provider(BareMetalProvider):
         same_machine(machine, host)
         if host.asked:
             return _accepted(reference)
-        if why := host.unfit:
-            raise Refused(why)
+        self._fit(machine, host)
         if host.busy:
             raise Retry(f"Metal3 was not asked: {host.busy}")
         not_late(self._clock, begun, LOOK, "the reboot", f"a look at BareMetalHost {host.name}")
@@ -123,14 +126,15 @@ class Metal3Provider(BareMetalProvider):
         host, name = self._look(machine), machine.route["host"]
         if host is None or host.uid != reference.data.get("uid"):
             return Gone(f"the BareMetalHost {name} that was asked for is gone")
-        if host.error:
+        if self._fails(machine, host):
             return Failed(f"Metal3 says of BareMetalHost {name}: {host.error}")
         if host.asked:
             asked = f"Metal3 has been asked to reboot BareMetalHost {name}; its power is {host.power}"
             return Running(asked + (f", but {host.unseen}" if host.unseen else ""))
         if host.version == reference.data.get("version"):
             return NotApplied(f"nothing was written to BareMetalHost {name} since it was looked at")
-        proof = f"(its power is {host.power}); a new boot ID is the proof"
+        proof = f"(its power is {host.power}{f', and it says {host.error}' if host.error else ''})"
+        proof += "; a new boot ID is the proof"
         if not reference.data.get("accepted"):  # Metal3 writes to each host once a minute
             return Unseen(
                 f"Metal3 has taken up the reboot of BareMetalHost {name}, or was never asked for it {proof}"
@@ -178,6 +182,19 @@ class Metal3Provider(BareMetalProvider):
             yield Finding(self.name, True, f"BareMetalHost {host} is behind {named(machine)}: {told}", notes)
 
     # ------------------------------------------------------------ the host
+
+    def _fails(self, machine: Machine, host: Host) -> bool:
+        """Whether each look of a minute has shown an error of Metal3's, which tries again by itself."""
+        return self._failing.surely(machine.id, lacks=bool(host.error))
+
+    def _fit(self, machine: Machine, host: Host) -> None:
+        """Raise ``Refused`` if Metal3 would not reboot it; ``Retry`` while it may be about to."""
+        fails = self._fails(machine, host)
+        if not (why := host.unfit):
+            return
+        if host.error and not fails:
+            raise Retry(f"{why}; asking again, for Metal3 goes on trying", AGAIN)
+        raise Refused(why)
 
     def _same(self, machine: Machine, reference: Reference) -> None:
         """Which object is touched is never taken from a reference: a record may have been changed."""

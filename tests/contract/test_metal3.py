@@ -37,6 +37,7 @@ from recovery.errors import Ambiguous, Refused, Retry
 from recovery.kube.cluster import Cluster
 from recovery.kube.provider_objects import ClusterObjects
 from recovery.model import Failed, Gone, Machine, NodeView, NotApplied, Reference, Running, Step, Unseen
+from recovery.provider.lacking import SURE
 from recovery.provider.protocol import Cancellable, NoObjects, PowerSensor, ProviderContext
 from recovery.short import LONGEST_ID, MOST_WORDS
 
@@ -156,6 +157,15 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Kubernete
         yield store, api
 
 
+class RunningClock(SystemClock):
+    """A clock that can be put forward."""
+
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead
+
+
 @pytest.fixture(scope="module")
 def objects(served: tuple[KubernetesStore, Counted]) -> ClusterObjects:
     clock = SystemClock()
@@ -171,7 +181,7 @@ def world(
     def hurry() -> None:
         monkeypatch.setattr(transport, "READ_TIMEOUT", SLOW)
 
-    world = Metal3World(store, api, Metal3Provider(objects, SystemClock()), hurry)
+    world = Metal3World(store, api, Metal3Provider(objects, RunningClock()), hurry)
     world.host(addresses=["10.0.0.7"])
     api.sent.clear()
     yield world
@@ -214,6 +224,11 @@ class TestMetal3(ActionKit):
 def begun(world: Metal3World, machine: Machine) -> Reference:
     ready = world.provider.preflight(machine, Step.REBOOT)
     return world.provider.start(machine, Step.REBOOT, TOKEN, ready.reference)
+
+
+def a_minute_later(world: Metal3World) -> None:
+    assert isinstance(world.provider._clock, RunningClock)
+    world.provider._clock.ahead += SURE
 
 
 def reason(world: Metal3World, node: NodeView = NODE) -> str:
@@ -388,6 +403,9 @@ def test_a_host_that_metal3_leaves_alone_is_not_waited_for(world: Metal3World, k
 
 def test_a_host_that_metal3_cannot_manage_is_refused_in_its_words(world: Metal3World) -> None:
     world.host(operationalStatus="error", errorMessage="BMC  did not\nanswer " + "x" * 900)
+    with pytest.raises(Retry, match="Metal3 goes on trying"):
+        world.provider.preflight(world.provider.identify(NODE), Step.REBOOT)
+    a_minute_later(world)
     told = reason(world)
     assert told.startswith("Metal3 cannot manage BareMetalHost metal3/rack-1: BMC did not answer xxx")
     assert len(told) < 400
@@ -599,9 +617,42 @@ def test_an_order_that_never_arrived_has_left_no_trace(world: Metal3World, machi
 def test_what_metal3_cannot_do_is_told_in_its_words(world: Metal3World, machine: Machine) -> None:
     reference = begun(world, machine)
     world.status(operationalStatus="error", errorMessage="power off failed: BMC busy")
+    assert world.provider.poll(machine, reference) == Running(
+        "Metal3 has been asked to reboot BareMetalHost metal3/rack-1; its power is on, but Metal3 cannot manage "
+        "BareMetalHost metal3/rack-1: power off failed: BMC busy"
+    )
+    a_minute_later(world)
     assert world.provider.poll(machine, reference) == Failed(
         "Metal3 says of BareMetalHost metal3/rack-1: power off failed: BMC busy"
     )
+
+
+def test_an_error_that_metal3_gets_over_ends_nothing(world: Metal3World, machine: Machine) -> None:
+    """It tries again by itself, seconds later. One look at its error had a person get the node, or called the
+    reboot off that it carried out."""
+    for _ in range(2):
+        world.status(operationalStatus="error", errorMessage="BMC busy")
+        with pytest.raises(Retry, match="BMC busy; asking again"):
+            world.provider.preflight(machine, Step.REBOOT)
+        a_minute_later(world)
+        world.status(operationalStatus="OK", errorMessage="")
+        ready = world.provider.preflight(machine, Step.REBOOT).reference
+    world.status(operationalStatus="error", errorMessage="BMC busy")
+    with pytest.raises(Retry, match="BMC busy; asking again"):
+        world.provider.start(machine, Step.REBOOT, TOKEN, ready)
+    world.status(operationalStatus="OK", errorMessage="")
+    reference = begun(world, machine)
+    for _ in range(2):
+        world.status(operationalStatus="error", errorMessage="BMC busy")
+        assert isinstance(world.provider.poll(machine, reference), Running)
+        a_minute_later(world)
+        world.status(operationalStatus="OK", errorMessage="")
+        assert isinstance(world.provider.poll(machine, reference), Running)
+    world.annotate(reboot_metal3_io=None)
+    world.status(operationalStatus="error", errorMessage="BMC busy", poweredOn=False)
+    told = world.provider.poll(machine, reference)
+    assert isinstance(told, Running), "it is to be switched on again"
+    assert "its power is off, and it says BMC busy" in told.sentence
 
 
 def test_what_metal3_cannot_do_without_a_word_has_failed_as_well(
@@ -609,6 +660,8 @@ def test_what_metal3_cannot_do_without_a_word_has_failed_as_well(
 ) -> None:
     reference = begun(world, machine)
     world.status(operationalStatus="error", errorMessage=" ", errorType="power management error")
+    assert isinstance(world.provider.poll(machine, reference), Running)
+    a_minute_later(world)
     assert world.provider.poll(machine, reference) == Failed(
         "Metal3 says of BareMetalHost metal3/rack-1: power management error"
     )
