@@ -618,8 +618,8 @@ def test_what_metal3_cannot_do_is_told_in_its_words(world: Metal3World, machine:
     reference = begun(world, machine)
     world.status(operationalStatus="error", errorMessage="power off failed: BMC busy")
     assert world.provider.poll(machine, reference) == Running(
-        "Metal3 has been asked to reboot BareMetalHost metal3/rack-1; its power is on, but Metal3 cannot manage "
-        "BareMetalHost metal3/rack-1: power off failed: BMC busy"
+        "Metal3 has been asked to reboot BareMetalHost metal3/rack-1; its power is on, "
+        "but Metal3 cannot manage BareMetalHost metal3/rack-1: power off failed: BMC busy"
     )
     a_minute_later(world)
     assert world.provider.poll(machine, reference) == Failed(
