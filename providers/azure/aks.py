@@ -47,13 +47,14 @@ def machine(session: AzureSession, cluster: Cluster, pool: str, name: str) -> st
     return found
 
 
-def names(session: AzureSession, cluster: Cluster, pool: str) -> list[str]:
-    """The names of all machines of a pool."""
+def machines(session: AzureSession, cluster: Cluster, pool: str) -> dict[str, str]:
+    """All machines of a pool: names, and the resource IDs of the VMs behind them as far as AKS says them."""
 
     def ask(client: Any) -> Any:
-        return [str(m.name) for m in all_of(client.machines.list(cluster.group, cluster.name, pool))]
+        listed = all_of(client.machines.list(cluster.group, cluster.name, pool))
+        return {str(m.name): str(getattr(m.properties, "resource_id", "") or "") for m in listed}
 
-    found: list[str] = session.read(cluster.subscription, f"the machines of pool {pool}", ask, SERVICE)
+    found: dict[str, str] = session.read(cluster.subscription, f"the machines of pool {pool}", ask, SERVICE)
     return found
 
 

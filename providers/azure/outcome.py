@@ -9,7 +9,7 @@ from typing import Any
 
 from providers.azure import aks, machines
 from providers.azure.errors import operation_failed
-from providers.azure.identity import route_of
+from providers.azure.identity import UNIFORM, route_of
 from providers.azure.machines import Vm, named
 from providers.azure.session import AzureSession, operation_id
 from providers.azure.settings import Cluster
@@ -231,21 +231,33 @@ def deleted(session: AzureSession, machine: Machine, data: Data, cluster: Cluste
         if stands_still(pool.state):
             return Running(f"{what} is gone; {wants}: it is {pool.state}, and is not asked before that ends")
         return Unfinished(f"{what} is gone; {wants}")
-    present = aks.names(session, cluster, pool_name)
+    present = aks.machines(session, cluster, pool_name)
     old = data.get(KEY)
-    found = [_unique(session, cluster, pool_name, x) for x in present if not has(old, x)]
-    if newcomers := tuple(x for x in found if x and x != machine.id):
+    made = _made(session, data, cluster, {x: path for x, path in present.items() if not has(old, x)})
+    if newcomers := tuple(x for x in made if x and x != machine.id):
         complete = len(present) >= min(pool.count, wanted)
         told = f"{what} is gone, and pool {pool_name} has {len(newcomers)} new since"
         return Done(told, newcomers, complete)
     return Running(f"{what} is gone, and pool {pool_name} has no new machine yet")
 
 
-def _unique(session: AzureSession, cluster: Cluster, pool: str, name: str) -> str:
-    """The unique ID of a new machine's VM, which AKS does not tell; empty while it is being made."""
-    path = aks.machine(session, cluster, pool, name) or ""
-    route = route_of(f"azure://{path}")
-    if route is None:
-        return ""
+def _made(session: AzureSession, data: Data, cluster: Cluster, new: Mapping[str, str]) -> list[str]:
+    """The unique IDs of the VMs of ``new`` machines of a pool, which AKS does not tell, oldest first. One
+    that is being made has none, or is left out. A pool that is a scale set is asked by one list: it may have
+    grown by hundreds meanwhile."""
+    pool = str(data["pool"])
+    paths = (path or aks.machine(session, cluster, pool, name) for name, path in new.items())
+    routes = [route for path in paths if (route := route_of(f"azure://{path}")) is not None]
+    if data["kind"] != UNIFORM:
+        return [_unique(session, route) for route in routes]
+    of_set = machines.set_id(data).lower()
+    uniform = [route for route in routes if route["kind"] == UNIFORM]
+    numbers = {route["instance"] for route in uniform if machines.set_id(route).lower() == of_set}
+    there = [vm for vm in machines.members(session, data) if vm.name in numbers] if numbers else []
+    return [vm.id for vm in machines.with_machine(session, data, there)]
+
+
+def _unique(session: AzureSession, route: machines.Route) -> str:
+    """The unique ID of the VM of a route, where it got a machine; else empty."""
     found = machines.named_or_not(session, route)
     return found.id if found is not None and machines.has_machine(session, route, found) else ""

@@ -205,7 +205,7 @@ class AzureProvider:
         if there is None or there.lower() != path.lower():
             raise Refused(f"AKS knows no {what} with the VM of this node")
         pool = aks.pool(self._session, cluster, pool_name)
-        present = aks.names(self._session, cluster, pool_name)
+        present = aks.machines(self._session, cluster, pool_name)
         restore = not (self._options.autoscaler or pool.scaled)
         data |= {
             "pool": pool_name,

@@ -851,6 +851,42 @@ def test_aks_deletes_a_machine_itself_and_its_pool_is_told_to_want_as_many_as_be
     assert (list(done.replacements), done.complete) == (new, True)
 
 
+def test_however_many_machines_a_pool_has_new_they_are_asked_about_at_once(world: AzureWorld) -> None:
+    """An autoscaler may make hundreds while one is replaced. There were two requests for each of them."""
+    provider, machine, _ = on_aks(world, AZURE_ALLOW="aks-replace", AZURE_AUTOSCALER="true")
+    reference = begun(provider, machine, Step.REPLACE)
+    world.arm.finish()
+    new = [world.arm.instance(path) for path in world.arm.scale(world.set, 30)]
+    world.arm.put(new[0].id, provisioning="Creating")
+    world.arm.put(new[1].id, provisioning="Failed")
+    world.arm.put(new[2].id, provisioning="Failed", power="deallocated")
+    world.later()
+    world.arm.forget()
+    done = provider.poll(machine, reference)
+    assert isinstance(done, Done)
+    assert set(done.replacements) == {canonical(vm.vm_id) for vm in [new[1], *new[3:]]}
+    assert world.arm.count("GET */providers/*") == 5, "VM, pool, its machines, VMs, and those that are Failed"
+
+
+@pytest.mark.parametrize("says", [True, False], ids=["its list says which VMs", "its list does not"])
+@pytest.mark.parametrize("kind", ["Uniform", "Flexible"])
+def test_a_new_machine_of_aks_is_found_whatever_its_pool_is_made_of(
+    arm: FakeArm, kind: str, says: bool
+) -> None:
+    world = AzureWorld(arm, kind)
+    provider, machine, _ = on_aks(world, AZURE_ALLOW="aks-replace", AZURE_AUTOSCALER="true")
+    reference = begun(provider, machine, Step.REPLACE)
+    arm.finish()
+    (new,) = (arm.instance(path) for path in arm.scale(world.set, 2))
+    world.later()
+    if not says:
+        listed = [{"name": vm.computer_name, "properties": {}} for vm in arm.instances(world.set)]
+        arm.answer("GET */agentPools/gpu/machines", json.dumps({"value": listed}).encode())
+    done = provider.poll(machine, reference)
+    assert isinstance(done, Done)
+    assert (done.replacements, done.complete) == ((canonical(new.vm_id),), True)
+
+
 def test_the_compute_api_on_aks_is_allowed_by_name(world: AzureWorld) -> None:
     provider, machine, _ = on_aks(world, AZURE_ALLOW="aks-compute")
     assert provider.abilities(machine).actions == {Step.REBOOT, Step.REIMAGE, Step.REDEPLOY}
