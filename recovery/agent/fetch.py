@@ -100,6 +100,9 @@ WITNESS_AGE = 10.0
 """Seconds for which a second witness is not asked again."""
 DOWN_AGE = 15.0
 """Seconds for which it is not asked again whether the machine is down: a dead BMC takes long to time out."""
+DOWN_UNSEEN = 240.0
+"""The same, at most, after each try without an answer. Where a rack's BMCs are away, all its nodes would have
+whoever asks wait for one time-out after the other."""
 
 
 class Fetcher:
@@ -162,12 +165,14 @@ class Fetcher:
         provider = self._w.providers.get(s.provider.name)
         assert isinstance(provider, PowerSensor)  # it declared it
         now = self._w.clock.monotonic()
-        if memory.down is None or now - memory.down[0] >= DOWN_AGE:
+        if memory.down is None or now - memory.down[0] >= memory.down_pause:
             try:
                 with bugs.looking(self._w.survived, s.node_name, s.provider.name):
                     memory.down = (now, provider.down(s.machine) or "")
+                memory.down_pause = DOWN_AGE
             except (Retry, Refused):
-                memory.down = (self._w.clock.monotonic(), "")  # not proved; a dead BMC may have taken longer
+                memory.down = (self._w.clock.monotonic(), "")  # not proved
+                memory.down_pause = min(max(2 * memory.down_pause, DOWN_AGE), DOWN_UNSEEN)
         return memory.down[1]
 
     def _machine_left(self, s: Situation, r: Record) -> Situation:

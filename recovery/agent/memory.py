@@ -138,6 +138,7 @@ class Memory:
     unlisted: dict[str, float] = field(default_factory=dict)  # and its group is complete without it
     seek_again: float = 0.0  # when to search for the Node of the new machine again
     down: tuple[float, str] | None = None  # when that was asked, and what shows that the machine is down
+    down_pause: float = 0.0  # seconds for which that is not asked again
     job_problem: str = ""  # why the validation Job could not be made
     job_again: float = 0.0  # when to try to make it again
     claim: tuple[float, str] | None = None  # when Events were read, and which other remediator they show

@@ -96,6 +96,11 @@ def test_a_controller_that_does_not_answer_whether_a_machine_is_down_is_not_aske
         observer.situation("node-0", Role.CONCLUDER)
         s.clock.advance(1)
     assert asked == ["m-0"]
+    began = s.clock.monotonic()
+    while s.clock.monotonic() - began < 3600:
+        observer.situation("node-0", Role.CONCLUDER)
+        s.clock.advance(1)
+    assert 15 <= len(asked) <= 20, "ever more seldom, and every four minutes at last"
 
 
 # ---------------------------------------------------------------- the Lease, and bugs
