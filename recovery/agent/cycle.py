@@ -430,6 +430,8 @@ class Agent:
             # ``decide`` is asked again only if another agent changed the gate meanwhile.
             done = self._executor.perform(s, d, self._again, decide)
             self._undone = done.effect is None
+            if done.held is not None and s.record is not None and s.record.phase.open:
+                memory.holds.looked(s.record, done.held, self._w.clock.monotonic())
             return done
         self._undone = False
         self._note_place(s, a, d, memory)

@@ -65,7 +65,7 @@ from recovery.errors import (
     TooManyRequests,
     Undecodable,
 )
-from recovery.model import OUT_OF_SERVICE, Marks, Phase, Record, Taint
+from recovery.model import OUT_OF_SERVICE, Cause, Marks, Phase, Record, Taint
 from recovery.provider.protocol import Cancellable, Resumable
 from recovery.quick import replace
 from recovery.report.notice import About, Notice
@@ -151,7 +151,7 @@ class Executor:
                 return wait(CHANGED, SOON, "conflict")
             d = now
         if isinstance(d.effect, HARMFUL | STARTS) and self.read_long_ago(s, d):
-            return hold(f"nothing is done to {s.node_name}: {SLOW}", key="slow")
+            return hold(f"nothing is done to {s.node_name}: {SLOW}", key="slow", held=Cause.API)
         return s, d
 
     def _told(self, s: Situation, d: Decision, done: Performed) -> Decision:

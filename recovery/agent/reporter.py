@@ -8,7 +8,7 @@ from datetime import datetime
 
 from recovery.clock import Clock
 from recovery.decide.assessment import Assessment
-from recovery.decide.decision import REPEAT, Decision, EventReason, Evict, Verb
+from recovery.decide.decision import REPEAT, Decision, EventReason, Evict, Verb, WriteRecord
 from recovery.decide.diagnosis import name
 from recovery.decide.imagined import leading
 from recovery.decide.situation import Situation
@@ -145,7 +145,7 @@ class Reporter:
             m.share(m.signal_unknown, 0 if r.readable else 1, self.node, r.source)
         record = s.record
         m.one_of(m.phase, record.phase.value if record is not None and record.phase.sick else "", self.node)
-        if not isinstance(d.effect, Evict):  # asked for again in a late drain, it ends nothing that holds
+        if not _goes_on(s, d):
             m.one_of(m.held, _kind(d) if d.verb is Verb.HOLD else "", self.node)
         m.share(m.open_handovers, 1 if d.key == "handedOver" else 0, self.node)
         m.share(m.abandoned, 1 if d.key == "abandoned" else 0, self.node)
@@ -156,6 +156,15 @@ class Reporter:
         if line != self._logged and d.key != UNSAID:
             self._logged = line
             log.log(level, "%s: %s [key=%s]", self.node, d.reason, d.key)
+
+
+def _goes_on(s: Situation, d: Decision) -> bool:
+    """Whether ``d`` ends nothing that holds the step: an eviction that is asked for again in a late drain, or
+    the write of how long the step was held."""
+    if isinstance(d.effect, Evict):
+        return True
+    r, new = s.record, d.effect.record if isinstance(d.effect, WriteRecord) else None
+    return r is not None and new is not None and (new.phase, new.rung) == (r.phase, r.rung)
 
 
 def _event_of(s: Situation, d: Decision) -> EventReason:

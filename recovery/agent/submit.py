@@ -22,7 +22,7 @@ from recovery.decide.provider_step import not_now
 from recovery.decide.situation import Situation
 from recovery.errors import Ambiguous, Conflict, NotFound, Refused, Retry
 from recovery.kube.provider_objects import answers
-from recovery.model import ClusterDelete, Intent, IntentState, Preflight, Record, Reference, Step
+from recovery.model import Cause, ClusterDelete, Intent, IntentState, Preflight, Record, Reference, Step
 from recovery.quick import replace
 from recovery.report.notice import About, Notice
 from recovery.report.publish import Publisher
@@ -89,7 +89,8 @@ class Submission:
             return self._adopt(preflight)
         self._announce()
         if (found := self.last_look(self._again(None))) is None:
-            return hold(f"{self._r.node}: {self._action.value} is not asked for: {SLOW}", key="slow")
+            why = f"{self._r.node}: {self._action.value} is not asked for: {SLOW}"
+            return hold(why, key="slow", held=Cause.API)
         fresh, read_at = found
         if (kept := not_now(fresh, assess(fresh), self._action)) is not None:
             return kept

@@ -331,3 +331,34 @@ def test_an_api_server_that_is_too_slow_for_the_last_reads_holds_the_recovery(
     s.run(60)
     assert calls(s) == [("replace", "m-0")]
     assert value(alive(s, "node-0"), "node_recovery_held", reason="slow") == 0
+
+
+@pytest.mark.parametrize("then", ["force", "handOver"])
+def test_a_drain_that_an_api_server_holds_which_is_too_slow_is_not_over_before_a_pod_was_asked(
+    then: str,
+) -> None:
+    """The pods' disruption budgets would be asked by nobody, or a person would have the node for nothing."""
+    drains = f"{{do: drain, within: 2m, then: {then}}}, {{do: replace, within: 30m}}"
+    s, pauses, told = cast(policy_file(drains), agents=1), [0.8], set[float]()
+    s.add_pod("train", "node-0")
+
+    def slowly(asked: Asked, go: Callable[[], Any]) -> Any:
+        answer = go()
+        s.clock.advance(pauses[0])
+        if s.clock.monotonic() > 30:
+            told.add(value(alive(s, "node-0"), "node_recovery_held", reason="slow"))
+        return answer
+
+    def reads(asked: Asked) -> bool:
+        record = s.record("node-0")
+        return asked.method == "GET" and record is not None and record.rung_since is not None
+
+    s.api.fail_next(reads, slowly, times=9999)
+    s.fault("node-0")
+    s.run(400)
+    assert (calls(s), phase(s), told) == ([], Phase.RECOVERING, {1})
+    pauses[0] = 0.05
+    s.run(60)
+    assert calls(s) == [("replace", "m-0")]
+    assert [x for x in record_sentences(s) if x.startswith("drained in ") and " (held " in x]
+    assert s.store.request("GET", "/api/v1/pods").body["items"] == []
