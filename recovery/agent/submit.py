@@ -87,10 +87,11 @@ class Submission:
         assert preflight is not None  # the decision requires it
         if preflight.adopt:
             return self._adopt(preflight)
+        if self._was_too_slow() and self.last_look(self._again(None)) is None:
+            return self._too_slow()
         self._announce()
         if (found := self.last_look(self._again(None))) is None:
-            why = f"{self._r.node}: {self._action.value} is not asked for: {SLOW}"
-            return hold(why, key="slow", held=Cause.API)
+            return self._too_slow()
         fresh, read_at = found
         if (kept := not_now(fresh, assess(fresh), self._action)) is not None:
             return kept
@@ -120,6 +121,19 @@ class Submission:
                 return last, began
         return None
 
+    def _too_slow(self) -> Decision:
+        self._memory.too_slow = self._step()
+        why = f"{self._r.node}: {self._action.value} is not asked for: {SLOW}"
+        return hold(why, key="slow", held=Cause.API)
+
+    def _was_too_slow(self) -> bool:
+        """Whether this step was announced before, and the API server was too slow for it. While it is, that
+        is not said again and again."""
+        return self._memory.too_slow == self._step()
+
+    def _step(self) -> object:
+        return (self._r.uid, self._r.rung, self._r.attempt)
+
     def held_since(self, fresh: Situation) -> str:
         """What speaks against the call now. The intent took long to write, and much may change in seconds."""
         late = self._again(fresh)
@@ -139,7 +153,8 @@ class Submission:
         doing, about = DOING[self._action].value, About.of(self._r)
         if not self._put_off():
             self._publisher.event(Notice(self._r.node, uid, doing, sentence, True, now, about=about))
-            self._publisher.outcome(self._provider.name, self._action.value, "started", now)
+            if not self._was_too_slow():
+                self._publisher.outcome(self._provider.name, self._action.value, "started", now)
         for fault in told_apart(self._r.faults):
             self._publisher.fault(fault.reason, now)
         if not self._publisher.flush():

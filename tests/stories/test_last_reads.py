@@ -333,6 +333,31 @@ def test_an_api_server_that_is_too_slow_for_the_last_reads_holds_the_recovery(
     assert value(alive(s, "node-0"), "node_recovery_held", reason="slow") == 0
 
 
+def test_a_call_that_waits_for_an_api_server_is_announced_before_the_wait_and_right_before_the_call() -> None:
+    s, pauses = cast(REPLACES, agents=1), [0.8]
+
+    def slowly(asked: Asked, go: Callable[[], Any]) -> Any:
+        answer = go()
+        s.clock.advance(pauses[0])
+        return answer
+
+    def reads(asked: Asked) -> bool:
+        return asked.method == "GET" and bool(s.node("node-0")["spec"].get("unschedulable"))
+
+    def announced() -> tuple[int, int]:
+        events = s.store.request("GET", "/api/v1/namespaces/default/events").body["items"]
+        counted = [m for m in s.told.metrics if m.dimensions.get("Outcome") == "started"]
+        return sum(e["count"] for e in events if e["reason"] == "Replacing"), len(counted)
+
+    s.api.fail_next(reads, slowly, times=9999)
+    s.fault("node-0")
+    s.run(600)
+    assert (calls(s), announced()) == ([], (1, 1))
+    pauses[0] = 0.05
+    s.run(60)
+    assert (calls(s), announced()) == ([("replace", "m-0")], (2, 1))
+
+
 @pytest.mark.parametrize("then", ["force", "handOver"])
 def test_a_drain_that_an_api_server_holds_which_is_too_slow_is_not_over_before_a_pod_was_asked(
     then: str,
