@@ -12,7 +12,7 @@ from pathlib import Path
 from uuid import UUID
 
 from recovery.errors import Refused
-from recovery.model import GROUP, NOBODYS_UUIDS, Machine, NodeView
+from recovery.model import GROUP, Machine, NodeView, is_nobodys
 from recovery.provider.address import NO_SCHEME, parsed
 
 NAME = "baremetal"
@@ -64,7 +64,7 @@ def identify(node: NodeView) -> Machine:
     if node.provider_id.startswith(_CLOUDS):
         raise Refused(f"node {node.name} has the providerID {node.provider_id!r}: it is not bare metal")
     uuid = node.system_uuid.strip().lower()
-    if not uuid or _nobodys(uuid):
+    if not uuid or is_nobodys(uuid):
         raise Refused(
             f"node {node.name} has the system UUID {node.system_uuid!r}; expected was one of its own, "
             "by which the machine could be told from others"
@@ -87,13 +87,7 @@ def canonical(uuid: str) -> str:
         found = UUID(uuid.strip())
     except ValueError:
         return ""
-    return "" if _nobodys(str(found)) else min(str(found), str(UUID(bytes=found.bytes_le)))
-
-
-def _nobodys(uuid: str) -> bool:
-    """Whether many machines have this one. It is in lower case."""
-    digits = uuid.replace("-", "")
-    return uuid in NOBODYS_UUIDS or digits == digits[:2] * 16
+    return "" if is_nobodys(str(found)) else min(str(found), str(UUID(bytes=found.bytes_le)))
 
 
 # ---------------------------------------------------------------- its BMC

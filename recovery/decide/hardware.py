@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recovery.model import HARDWARE_ID, NOBODYS_UUIDS, NodeView
+from recovery.model import HARDWARE_ID, NOBODYS_UUIDS, NodeView, is_nobodys
 
 MOST = 16
 LONGEST = 48  # characters; a GPU UUID has 40, and the gate keeps the serials of 500 starts
@@ -42,7 +42,7 @@ def hardware(node: NodeView | None) -> tuple[str, ...]:
     written = (where.get(HARDWARE_ID, "") for where in (node.labels, node.annotations))
     serials = [serial.strip() for text in written for serial in text.split(",")]
     uuid = node.system_uuid.strip().lower()
-    if uuid and not uuid.startswith(PLACEHOLDER_UUIDS):
+    if uuid and not uuid.startswith(PLACEHOLDER_UUIDS) and not is_nobodys(uuid):
         serials.insert(0, uuid)
     known = (serial[:LONGEST] for serial in serials if serial.lower() not in PLACEHOLDER_SERIALS)
     return tuple(dict.fromkeys(known))[:MOST]

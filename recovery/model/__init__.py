@@ -109,7 +109,7 @@ from recovery.model.sources import (
     SourceChoice,
     asks_for_alerts,
 )
-from recovery.model.uuids import NOBODYS_UUIDS
+from recovery.model.uuids import NOBODYS_UUIDS, is_nobodys
 
 __all__ = [
     "CORDONED_BY",
@@ -216,5 +216,6 @@ __all__ = [
     "Window",
     "Witness",
     "asks_for_alerts",
+    "is_nobodys",
     "share_for",
 ]

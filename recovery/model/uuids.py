@@ -15,3 +15,9 @@ NOBODYS_UUIDS = frozenset(
     for order in (UUID(known), UUID(bytes=UUID(known).bytes_le))
 )
 """Also with the first three fields swapped. One byte all through is none of a machine's own, either."""
+
+
+def is_nobodys(uuid: str) -> bool:
+    """Whether firmware gives this one, in lower case, to many machines."""
+    digits = uuid.replace("-", "")
+    return uuid in NOBODYS_UUIDS or digits == digits[:2] * 16

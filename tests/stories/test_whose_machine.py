@@ -10,6 +10,7 @@ from recovery.decide.endings import close
 from recovery.decide.lifecycle import Event
 from recovery.model import Machine, NodeView, Phase, Record
 from tests.builders.policies import policy_file
+from tests.stories.scenery import Cloud, to_the_end
 from tests.stories.scenes import (
     NO_MARKS,
     at,
@@ -174,3 +175,20 @@ def test_both_byte_orders_of_a_uuid_and_all_ways_to_write_it_are_one_machine() -
     assert not same_machine(one, "44454c4c-3300-1035-8052-b4c04f4a4e33")
     assert same_machine("i-0ABC", "i-0abc")
     assert not same_machine("i-0abc", "i-0abd")
+
+
+def test_what_was_done_to_one_machine_is_not_counted_for_another_with_the_same_placeholder_uuid() -> None:
+    """A person would have to take the other one, to which nothing was done."""
+    once = "cooldown: 0s, attempts: {max: 1, within: 24h}"
+    s = Stage(policy_file("{do: replace, within: 30m}", limits=once))
+    for node in s.nodes(8):
+        s.agent(node)
+        many = "11111111-1111-1111-1111-111111111111"
+        patch_node(s, node, {"status": {"nodeInfo": {"systemUUID": many}}}, "status", "kubelet")
+    cloud = Cloud(s)
+    s.run(3)
+    for node in ("node-0", "node-1"):
+        s.fault(node)
+        s.run(2)
+        to_the_end(s, cloud)
+    assert calls(s) == [("replace", "m-0"), ("replace", "m-1")]

@@ -44,7 +44,13 @@ def test_what_firmware_says_of_every_machine_names_none(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "uuid", ["00000000-0000-0000-0000-000000000000", "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF"]
+    "uuid",
+    [
+        "00000000-0000-0000-0000-000000000000",
+        "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF",
+        "11111111-1111-1111-1111-111111111111",
+        "a5a5a5a5-a5a5-a5a5-a5a5-a5a5a5a5a5a5",
+    ],
 )
 def test_a_uuid_that_nobody_set_names_none(uuid: str) -> None:
     assert hardware(bearing("", uuid)) == ()
