@@ -400,6 +400,8 @@ def new_record(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
             acknowledged_more=old.acknowledged_more,
             boot_confirmed=fresh.boot_confirmed or (old.boot_confirmed and old.machine.id == machine.id),
             recovered_at=old.recovered_at,
+            # A person has it: it counted by these labels, and goes on to, if its Node has lost them.
+            scopes=old.scopes if old.phase is Phase.HANDED_OVER and old.machine.id == machine.id else (),
         )
         if tried := steps_in_vain(s, old, fresh):
             past = f"{span(s.now - recovered_at(old))} after {tried[-1].value} was proved"

@@ -254,3 +254,19 @@ def test_a_node_that_started_without_its_label_goes_on_to_count_for_the_brake_of
         s.fault(node)
     s.run(20)
     assert (len(calls(s)), phase(s, "node-2"), phase(s, "node-3")) == (2, Phase.WAITING, Phase.WAITING)
+
+
+def test_a_second_fault_of_a_node_in_a_persons_hands_lets_no_label_be_forgotten_that_it_has_lost() -> None:
+    s = ten_in_the_queue("budgetPer: {}, brake: 30%", sick=3)
+    s.provider.preflight_error = Refused("capacity reservation")
+    s.run(10)
+    assert set(records(s).values()) == {"handedOver"}
+    for node in records(s):
+        loses(s, node, TYPE)
+    s.provider.preflight_error = None
+    s.fault("node-0", "DMA_ERROR", "HBM_UNCORRECTABLE_ERROR")
+    s.run(5)
+    s.fault("node-9")
+    s.run(20)
+    assert (calls(s), phase(s, "node-9")) == ([("replace", "m-0")], Phase.WAITING)
+    assert f"4 of 10 nodes with {TYPE}=p5 are sick" in s.actors["agent of node-9"].sentences[-1]
