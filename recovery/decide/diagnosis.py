@@ -430,8 +430,7 @@ def of_a_silent_device(fault: Fault, reading: Reading) -> bool:
     A process that has seen the device knows that it is unknown now. One that was started since sees only the
     others, and must not take their good status for that of the device.
     """
-    every = reading.devices.get((fault.type, "*"), frozenset())
-    there = reading.devices.get((fault.type, fault.reason), every)
+    there = devices_of(fault, reading) or ()
     if not names_one_device(fault.device):
         return False
     if fault.device in there or fault.device in map(short_device, there):  # a full record cuts the name
@@ -441,6 +440,13 @@ def of_a_silent_device(fault: Fault, reading: Reading) -> bool:
         return False
     alike = [device for device in there if _kind(device) == _kind(fault.device)]
     return bool(alike) and not any(places & _places(device) for device in alike)
+
+
+def devices_of(fault: Fault, reading: Reading) -> frozenset[str] | None:
+    """The devices of which its source says what ``fault`` is about, bad or not; None where it does not tell
+    them apart."""
+    every = reading.devices.get((fault.type, "*"))
+    return reading.devices.get((fault.type, fault.reason), every)
 
 
 def _kind(device: str) -> str:

@@ -25,6 +25,7 @@ from recovery.decide.decision import (
 )
 from recovery.decide.diagnosis import (
     Diagnosis,
+    devices_of,
     live,
     name,
     not_by_its_own_rule,
@@ -307,7 +308,10 @@ def _without_series(s: Situation, f: Fault, reading: Reading) -> str:
 
 
 def _without_its_device(f: Fault, reading: Reading) -> str:
-    """That the source shows other devices, and not that of ``f``; else "". A GPU may be gone for good."""
+    """That the source says nothing of the device of ``f``; else "". The GPU may be gone for good, or its
+    check has not run since the boot."""
+    if (there := devices_of(f, reading)) is not None and not there:
+        return f"{f.source} shows nothing of {f.reason} since the boot"
     return f"{f.source} shows other devices, but not {f.device}" if of_a_silent_device(f, reading) else ""
 
 

@@ -75,7 +75,8 @@ class Reading:
     that came, where the source knows. ``early`` maps a condition type to what is wrong with it now, for too
     short a time to be stated: a fault of this boot on the record goes on by that. ``devices`` maps a pair to
     the devices that it is said of, bad or not, where the source tells them apart; the reason ``*`` as above.
-    ``node``: which Node it was read from, and in which boot; "" where it was read from none.
+    None of them: it says nothing of that. ``node``: which Node it was read from, and in which boot; "" where
+    it was read from none.
     """
 
     source: str

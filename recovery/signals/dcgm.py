@@ -182,8 +182,9 @@ class _Look:
         return state, reading
 
     def _devices(self) -> dict[Pair, frozenset[str]]:
-        """The devices that the page shows, by type. A GPU without an XID may have no line that says so."""
-        shown = {family: frozenset(map(device, lines)) for family, lines in self.of.items() if lines}
+        """The devices that the page shows, by type; none where it lacks the family. A GPU without an XID may
+        have no line that says so."""
+        shown = {family: frozenset(map(device, self.of[family])) for family in OF}
         of = {(type_, "*"): there for family, there in shown.items() for type_ in OF[family]}
         return {**of, (XID, "*"): frozenset[str]().union(*shown.values())}
 

@@ -665,3 +665,55 @@ def test_an_old_xid_on_a_healthy_node_is_nothing_to_an_agent_that_starts() -> No
     s = staged(page=dcgm_page(xids={5: 79}))[0]
     s.run(600, step=5)
     assert (s.record("node-0"), marked(s), calls(s)) == (None, NO_MARKS, [])
+
+
+REMAP_FAILURE = "DCGM_FI_DEV_ROW_REMAP_FAILURE"
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["the agent goes on", "the agent restarts"])
+@pytest.mark.parametrize(
+    ("sick", "after", "reason"),
+    [
+        (FAILED, dcgm_page(), "GpuHealthPcie"),
+        (dcgm_page(remap_failed=[1]), dcgm_page(without=[REMAP_FAILURE]), "GpuRowRemapFailed"),
+        (dcgm_page(actions={0: 2}), dcgm_page(), "GpuRecoveryReboot"),
+    ],
+    ids=["health", "rows", "action"],
+)
+def test_a_page_that_says_nothing_of_the_fault_does_not_prove_the_boot(
+    sick: bytes, after: bytes, reason: str, anew: bool
+) -> None:
+    """The exporter leaves out what it cannot ask DCGM for when it starts."""
+    s, page = staged("{source: dcgm}", REBOOT)
+    page.body = sick
+    s.run(100)
+    assert calls(s) == [("reboot", "m-0")]
+    page.body = after
+    boot(s, "node-0")
+    if anew:
+        new_process(s, "node-0")
+    s.run(300)
+    assert (phase(s), marked(s)) == (Phase.PROVING, ALL_MARKS)
+    assert f"dcgm shows nothing of {reason} since the boot" in sentences(s)[-1]
+    page.body = dcgm_page(health={}, actions={})
+    s.run(300)
+    assert (phase(s), calls(s)) == (Phase.RECOVERED, [("reboot", "m-0")])
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["the agent goes on", "the agent restarts"])
+def test_the_boot_is_not_proved_before_autopilots_check_has_run_in_it(anew: bool) -> None:
+    s, page = autopilot(remedy=REBOOT)
+    page.body = autopilot_page(remapped=[7])
+    s.run(60)
+    assert calls(s) == [("reboot", "m-0")]
+    page.body = autopilot_page(without=["remapped"])
+    boot(s, "node-0")
+    if anew:
+        new_process(s, "node-0")
+    s.run(300)
+    assert (phase(s), marked(s)) == (Phase.PROVING, ALL_MARKS)
+    assert "autopilot shows nothing of RowRemapPending since the boot" in sentences(s)[-1]
+    page.body = autopilot_page(remapped=[7])
+    s.run(60)
+    assert phase(s) is not Phase.RECOVERED
+    assert calls(s)[0] == ("reboot", "m-0")
