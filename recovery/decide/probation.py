@@ -24,6 +24,8 @@ from recovery.decide.decision import (
     wait,
 )
 from recovery.decide.diagnosis import (
+    PAGE,
+    SIGNAL_UNKNOWN,
     Diagnosis,
     devices_of,
     live,
@@ -35,6 +37,7 @@ from recovery.decide.diagnosis import (
     tolerated,
     why_reported,
 )
+from recovery.decide.drill import is_drill
 from recovery.decide.endings import (
     LONGEST_PROOF,
     RESET,
@@ -54,6 +57,7 @@ from recovery.quick import replace
 from recovery.units import few, span
 
 MOST_NAMED = 3
+CONDITIONS = "conditions"
 READY = "Ready"
 """The condition of a Node that its kubelet writes, or a controller in its place."""
 GONE_FROM_ITS_GROUP = timedelta(seconds=60)
@@ -263,7 +267,7 @@ def _blind_to_what_was_treated(s: Situation, r: Record) -> str:
 
     It is not known while all sources that stated it are unknown: a condition is Unknown, say, or as it was
     before the boot. On the same machine a source that is silent in this boot does not count either: its pod
-    is not there, or its series are gone, or those of the very device.
+    is not there, or its series are gone, or those of the very device, or its check has not run.
     """
 
     def blind(f: Fault) -> str | None:
@@ -274,7 +278,8 @@ def _blind_to_what_was_treated(s: Situation, r: Record) -> str:
         if why or r.replacement_machine:
             return why
         silent = reading.silent.get(f.type) or reading.silent.get("*", "")
-        return silent or _without_series(s, f, reading) or _without_its_device(f, reading)
+        shown = _without_series(s, f, reading) or _without_its_device(f, reading)
+        return silent or shown or _without_its_type(f, reading)
 
     return next((reasons[0] for reasons in _where_nobody_has_a_word(r, blind)), "")
 
@@ -313,6 +318,19 @@ def _without_its_device(f: Fault, reading: Reading) -> str:
     if (there := devices_of(f, reading)) is not None and not there:
         return f"{f.source} shows nothing of {f.reason} since the boot"
     return f"{f.source} shows other devices, but not {f.device}" if of_a_silent_device(f, reading) else ""
+
+
+def _without_its_type(f: Fault, reading: Reading) -> str:
+    """That the detector has said nothing of the type of ``f`` in this boot; else "". Its page lists a
+    plugin's healthy reason, which has no counter, from the first result on. A drill is taken off the Node."""
+    if f.source not in (PAGE, CONDITIONS) or f.type in ("", SIGNAL_UNKNOWN) or is_drill(f.message):
+        return ""
+    reasons = {reason for type_, reason in reading.listed if type_ == f.type}
+    if not reasons:
+        return f"{f.source} shows nothing of {f.type} since the boot"
+    if f.source == PAGE and not f.latched and reasons <= reading.counters.keys():
+        return f"the check of {f.type} has had no result since the boot"
+    return ""
 
 
 def _rows_of(f: Fault, rows: Sequence[MetricRow]) -> Sequence[MetricRow]:

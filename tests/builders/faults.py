@@ -37,8 +37,9 @@ def edge(reason: str, *ago: timedelta) -> Problem:
 
 
 def reading(*problems: Problem, **changes: Any) -> Reading:
-    """One look at a page, with these problems on it and nothing else."""
-    return replace(Reading("npd", NOW, tuple(problems)), **changes)
+    """One look at a page that lists ``DMA``, with these problems on it and nothing else."""
+    listed = frozenset({("NeuronHealth", DMA), *((p.type, p.reason) for p in problems)})
+    return replace(Reading("npd", NOW, tuple(problems), listed=listed), **changes)
 
 
 def silent(since: datetime, why: str = "the page cannot be read") -> Reading:

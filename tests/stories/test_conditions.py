@@ -702,3 +702,29 @@ def test_a_row_that_names_a_condition_is_as_good_as_a_rule_that_does() -> None:
         writes(s, pressure)
         s.run(30)
         assert calls(s) == expected
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["the agent goes on", "the agent restarts"])
+def test_a_node_without_the_condition_is_not_proved_before_its_writer_speaks(
+    anew: bool,
+) -> None:
+    """Its Node was deleted and registered anew, and the detector has not written there yet."""
+    s = cast(policy("{type: GpuNvlink}", "{do: reboot}"))
+    writes(s, COUNT)
+    s.run(60)
+    assert calls(s) == [("reboot", "m-0")]
+
+    def lose(obj: dict[str, object]) -> None:
+        listed: list[dict[str, str]] = obj["status"]["conditions"]  # type: ignore[index]
+        listed[:] = [c for c in listed if c["type"] != COUNT[0]]
+
+    boot(s, "node-0")
+    change_node(s, "node-0", lose)
+    if anew:
+        new_process(s, "node-0")
+    s.run(200)
+    assert (phase(s), marked(s)) == (Phase.PROVING, ALL_MARKS)
+    assert "conditions shows nothing of GpuNvlink since the boot" in sentences(s)[-1]
+    writes(s, COUNT_GOOD)
+    s.run(200)
+    assert (phase(s), marked(s)) == (Phase.RECOVERED, NO_MARKS)

@@ -646,3 +646,38 @@ def test_a_plugins_next_run_makes_no_new_fault_of_what_was_found_soon_after_a_re
     s.api.heal()
     s.run(120)
     assert (phase(s), calls(s)) == (Phase.RELEASED, [("reboot", "m-0")])
+
+
+# ---------------------------------------------------------------- what a detector says in a new boot
+
+NOTHING_YET = (
+    b'problem_counter{reason="GpuNvlinkBad"} 0\nproblem_gauge{reason="GpuNvlinkBad",type="GpuNvlink"} 0\n'
+)
+ANOTHER = b'problem_counter{reason="Other"} 0\nproblem_gauge{reason="Other",type="Others"} 0\n'
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["the agent goes on", "the agent restarts"])
+@pytest.mark.parametrize(
+    ("page", "why"),
+    [
+        (NOTHING_YET, "the check of GpuNvlink has had no result since the boot"),
+        (ANOTHER, "npd shows nothing of GpuNvlink since the boot"),
+    ],
+    ids=["not run", "not there"],
+)
+def test_a_boot_is_not_proved_before_the_plugin_has_run_in_it(page: bytes, why: str, anew: bool) -> None:
+    s = cast(policy_file(match="type: GpuNvlink", remedy="{do: reboot}"))
+    s.pages["node-0"].body = plugin_page(False, 0)
+    s.run(10)
+    s.pages["node-0"].body = plugin_page(True, 1)
+    s.run(60)
+    assert calls(s) == [("reboot", "m-0")]
+    s.pages["node-0"].body = page
+    boot(s, "node-0")
+    if anew:
+        new_process(s, "node-0")
+    s.run(200)
+    assert (phase(s), why in sentences(s)[-1]) == (Phase.PROVING, True)
+    s.pages["node-0"].body = plugin_page(False, 0)
+    s.run(200)
+    assert (phase(s), calls(s)) == (Phase.RECOVERED, [("reboot", "m-0")])
