@@ -1591,6 +1591,10 @@ def test_each_row_of_the_policy_is_asked_of_the_prometheus_server(
     row = "{{name: {0}, query: '{1}', node: node, bad: \"{2}\", type: T, reason: R}}"
     asked = {"well": "up", "torn": "up ! 1", "misspelt": "upp", "nobodys": "total", "bad-alone": "upp > 0"}
     rows = [row.format(name, query, "> 0") for name, query in asked.items()]
+    rows.append(rows[0].replace("name: well", "name: untyped").replace("type: T", "type: {label: kind}"))
+    rows.append(
+        rows[0].replace("name: well", "name: unreasoned").replace("reason: R", "reason: {label: why}")
+    )
     policy = tmp_path / "policy.yaml"
     policy.write_text(f"{HEAD}sources: [{{prometheus: {{rows: [alerts, {', '.join(rows)}]}}}}]\nrules: []\n")
     server = Asked()
@@ -1605,6 +1609,8 @@ def test_each_row_of_the_policy_is_asked_of_the_prometheus_server(
         "row misspelt: its query returns no series": False,
         "row nobodys: none of its 1 series has the label node, nor instance": False,
         "row bad-alone: series of 0 nodes or addresses": True,
+        "row untyped: none of its 2 series has the label kind": False,
+        "row unreasoned: none of its 2 series has the label why": False,
     }
 
 

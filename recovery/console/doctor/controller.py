@@ -92,15 +92,19 @@ def _rows(settings: Settings, now: datetime) -> Iterator[Finding]:
     for row in source.metrics:
         named, finds = f"row {row.name}", f"no fault is found by {row.query}"
         try:
-            found = read(row, client.ask(row.query), None, now)
+            found = read(row, answer := client.ask(row.query), None, now)
         except Unreadable as error:
             yield Finding(AREA, False, f"{named}: {error.reason}", finds)
             continue
         there = {x.node or x.instance for x in found} - {""}
-        if there or row.of_alerts or not (found or time_of(row.query)):  # there may be series of faults alone
+        if there or row.of_alerts or not (answer or time_of(row.query)):  # it may have faults alone
             yield Finding(AREA, True, f"{named}: series of {len(there)} nodes or addresses")
         elif found:
             lacks = f"none of its {len(found)} series has the label {row.node}, nor instance"
+            yield Finding(AREA, False, f"{named}: {lacks}", finds)
+        elif answer:
+            labels = " and the label ".join(filter(None, (row.type.label, row.reason.label)))
+            lacks = f"none of its {len(answer)} series has the label {labels}"
             yield Finding(AREA, False, f"{named}: {lacks}", finds)
         else:
             yield Finding(AREA, False, f"{named}: its query returns no series", finds)
