@@ -39,7 +39,11 @@ def with_short_message(f: Fault) -> Fault:
 
 
 def short_device(name: str) -> str:
-    """A device as a record of many faults names it."""
+    """A device as a record of many faults names it: a GPU without its UUID. By its address on the bus it is
+    known again, also on another host."""
+    kind, *words = name.split(" ")
+    if size(name) > SHORT_DEVICE and len(words) == 3 and ":" in words[-1]:
+        name = f"{kind} {words[0]} {words[-1]}"
     return shortened(name, SHORT_DEVICE)
 
 

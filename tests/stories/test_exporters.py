@@ -10,7 +10,7 @@ from recovery_testkit.stage import Page, Stage
 
 from recovery.errors import Unreadable
 from recovery.model import Phase
-from tests.builders.exporters import UUIDS, autopilot_page, dcgm_page
+from tests.builders.exporters import UUIDS, WATCHES, autopilot_page, dcgm_page
 from tests.builders.policies import HEAD
 from tests.stories.scenery import Cloud, change_node, judge, sentences, to_the_end
 from tests.stories.scenes import (
@@ -609,6 +609,28 @@ def test_a_gpu_that_does_not_come_back_with_the_boot_is_not_mended_by_it(anew: b
     s.run(3600, step=10)
     assert (phase(s), calls(s)) == (Phase.HANDED_OVER, [("reboot", "m-0")])
     judge(s, faulty=["node-0"])
+
+
+def test_a_gpu_is_missed_by_a_record_of_so_many_faults_that_their_words_are_cut() -> None:
+    """All that its GPU has is on the record, and its name is shorter there."""
+    s, page = staged("{source: dcgm}", REBOOT, page=dcgm_page(counted={}, health={}, actions={}))
+    codes = (46, 48, 62, 64, 74, 79, 95, 109, 119, 120)
+    sick = {(5, watch): (20, "DCGM_FR_PCI_REPLAY_RATE") for watch in WATCHES}
+    page.body = dcgm_page(
+        counted={(5, code): 1 for code in codes}, health=sick, actions={5: 2}, remap_failed=[5]
+    )
+    s.run(100)
+    assert calls(s) == [("reboot", "m-0")]
+    (name,) = {f.device for f in the_record(s).faults}
+    assert UUIDS[5] not in name
+    page.body = dcgm_page(gpus=without(5), counted={}, health={}, actions={})
+    boot(s, "node-0")
+    s.run(300)
+    assert (phase(s), marked(s)) == (Phase.PROVING, ALL_MARKS)
+    assert f"dcgm shows other devices, but not {name}" in sentences(s)[-1]
+    page.body = dcgm_page(counted={}, health={}, actions={})
+    s.run(300)
+    assert (phase(s), calls(s)) == (Phase.RECOVERED, [("reboot", "m-0")])
 
 
 def test_other_gpus_at_the_same_addresses_are_those_of_another_host() -> None:

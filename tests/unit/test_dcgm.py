@@ -486,7 +486,10 @@ GPU = f"GPU 5 {UUIDS[5]} 00000000:63:00.0"
         (GPU, [f"GPU 5 {UUIDS[4]} 00000000:62:00.0"], True),
         (GPU, [], False),
         (short_device(GPU), [GPU], False),
-        (short_device(GPU), [f"GPU 4 {UUIDS[4]} 00000000:62:00.0"], False),
+        (short_device(GPU), [f"GPU 4 {UUIDS[5]} 00000000:63:00.0"], False),
+        (short_device(GPU), ["GPU 5 GPU-11111111 00000000:63:00.0"], False),
+        (short_device(GPU), [f"GPU 4 {UUIDS[4]} 00000000:62:00.0"], True),
+        (GPU[:40], [f"GPU 4 {UUIDS[4]} 00000000:62:00.0"], False),  # as a version before has cut it
         (f"GPU 5 {UUIDS[5]}", ["GPU 5 GPU-11111111"], False),
         (f"GPU 5 {UUIDS[5]}, GPU 6 {UUIDS[6]}", [f"GPU 4 {UUIDS[4]}"], False),
         ("GPU 7", ["GPU 6"], True),
