@@ -47,6 +47,13 @@ def shortened(text: str, longest: int) -> str:
     return text
 
 
+def without_uuid(device: str) -> str:
+    """``GPU 3 00000000:61:00.0`` of ``GPU 3 GPU-604ac76c 00000000:61:00.0``: by its address on the bus a GPU
+    is known again, also on another host. Of other names their first two words."""
+    words = device.split(" ")
+    return " ".join([*words[:2], *(word for word in words[2:] if ":" in word and "=" not in device)])
+
+
 def named(text: str, longest: int) -> str:
     """``text`` as a name of at most ``longest`` bytes (at least 40) as JSON: as it is, where it fits.
 

@@ -6,6 +6,7 @@ and boot are the same, even if its detector has restarted and forgotten it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -51,6 +52,8 @@ WILD = frozenset("*?[")
 _fits = lru_cache(1024)(fnmatchcase)
 """The same few faults and rules are asked about in each cycle."""
 BUILT_IN = "built-in"
+_ADDRESS = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]")
+"""A GPU's address on the bus, as a whole: a name may be cut."""
 PAGE = "npd"
 """The source that reads the detector's own page."""
 LAST_MOMENT = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
@@ -430,16 +433,22 @@ def of_a_silent_device(fault: Fault, reading: Reading) -> bool:
     A process that has seen the device knows that it is unknown now. One that was started since sees only the
     others, and must not take their good status for that of the device.
     """
-    there = devices_of(fault, reading) or ()
-    if not names_one_device(fault.device):
+    there = devices_of(fault, reading) or frozenset()
+    if names_one_device(fault.device):
+        return _says_nothing_of_one(fault.device, there)
+    # Of several, those with an address: an index may be another GPU's once one is gone.
+    several = (x for x in fault.device.split(", ") if any(map(_ADDRESS.fullmatch, _places(x))))
+    return any(_says_nothing_of_one(one, there) for one in several)
+
+
+def _says_nothing_of_one(device: str, there: frozenset[str]) -> bool:
+    if device in there or device in map(short_device, there):  # a full record cuts the name
         return False
-    if fault.device in there or fault.device in map(short_device, there):  # a full record cuts the name
+    places = _places(device)
+    if places and not any(map(_ADDRESS.fullmatch, places)):
         return False
-    places = _places(fault.device)
-    if places and not any(":" in place for place in places):
-        return False
-    alike = [device for device in there if _kind(device) == _kind(fault.device)]
-    return bool(alike) and not any(places & _places(device) for device in alike)
+    alike = [each for each in there if _kind(each) == _kind(device)]
+    return bool(alike) and not any(places & _places(each) for each in alike)
 
 
 def devices_of(fault: Fault, reading: Reading) -> frozenset[str] | None:

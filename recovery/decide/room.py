@@ -7,7 +7,7 @@ from typing import Any
 
 from recovery.model import Fault
 from recovery.quick import replace
-from recovery.short import shortened, size
+from recovery.short import shortened, size, without_uuid
 
 MOST_FAULTS = 20
 FAULTS_SIZE = 8 * 1024
@@ -39,11 +39,9 @@ def with_short_message(f: Fault) -> Fault:
 
 
 def short_device(name: str) -> str:
-    """A device as a record of many faults names it: a GPU without its UUID. By its address on the bus it is
-    known again, also on another host."""
-    kind, *words = name.split(" ")
-    if size(name) > SHORT_DEVICE and len(words) == 3 and ":" in words[-1]:
-        name = f"{kind} {words[0]} {words[-1]}"
+    """A device as a record of many faults names it."""
+    if size(name) > SHORT_DEVICE and ":" in (short := without_uuid(name)):
+        name = short
     return shortened(name, SHORT_DEVICE)
 
 

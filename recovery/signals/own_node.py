@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from recovery.model import NodeView, Reading
 from recovery.quick import quick, replace
+from recovery.short import without_uuid
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +23,7 @@ def devices(names: Iterable[str]) -> str:
     """The devices that one fault is about. One has its whole name, several have its first two words each."""
     told = sorted({name for name in names if name})
     if len(told) > 1:
-        told = sorted({" ".join(name.split()[:2]) for name in told})
+        told = sorted({without_uuid(name) for name in told})
     return ", ".join(told)[:LONGEST_DEVICES]
 
 

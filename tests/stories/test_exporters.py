@@ -611,6 +611,26 @@ def test_a_gpu_that_does_not_come_back_with_the_boot_is_not_mended_by_it(anew: b
     judge(s, faulty=["node-0"])
 
 
+@pytest.mark.parametrize("anew", [False, True], ids=["the agent goes on", "the agent restarts"])
+def test_two_gpus_that_do_not_come_back_with_the_boot_are_missed(anew: bool) -> None:
+    """A switch takes several off the bus at once. The six others have the indexes of those two as well."""
+    s, page = staged("{source: dcgm}", REBOOT)
+    page.body = dcgm_page(xids={4: 79, 5: 79})
+    s.run(30)
+    assert calls(s) == [("reboot", "m-0")]
+    left = dcgm_page(gpus=[0, 1, 2, 3, 6, 7])
+    page.body = left.replace(b'gpu="6"', b'gpu="4"').replace(b'gpu="7"', b'gpu="5"')
+    boot(s, "node-0")
+    if anew:
+        new_process(s, "node-0")
+    s.run(300)
+    assert (phase(s), marked(s)) == (Phase.PROVING, ALL_MARKS)
+    assert "dcgm shows other devices, but not GPU 4 00000000:62:00.0" in sentences(s)[-1]
+    page.body = dcgm_page()
+    s.run(300)
+    assert (phase(s), calls(s)) == (Phase.RECOVERED, [("reboot", "m-0")])
+
+
 def test_a_gpu_is_missed_by_a_record_of_so_many_faults_that_their_words_are_cut() -> None:
     """All that its GPU has is on the record, and its name is shorter there."""
     s, page = staged("{source: dcgm}", REBOOT, page=dcgm_page(counted={}, health={}, actions={}))

@@ -79,7 +79,7 @@ def test_the_same_xid_after_a_restart_that_forgot_it_is_a_new_statement() -> Non
 
 def test_an_xid_of_two_gpus_is_one_fault_of_both() -> None:
     reading = pages(dcgm_page(), dcgm_page(xids={3: 79}), dcgm_page(xids={3: 79, 5: 79}))[1]
-    assert the_one(reading).device == "GPU 3, GPU 5"
+    assert the_one(reading).device == "GPU 3 00000000:61:00.0, GPU 5 00000000:63:00.0"
 
 
 @pytest.mark.parametrize("xid", [13, 31, 43, 45, 63, 94, 145, 154])
@@ -473,6 +473,7 @@ def test_a_status_that_dcgm_does_not_write_is_unknown_and_takes_nothing_back(val
 
 
 GPU = f"GPU 5 {UUIDS[5]} 00000000:63:00.0"
+BOTH = "GPU 5 00000000:63:00.0, GPU 6 00000000:64:00.0"
 
 
 @pytest.mark.parametrize(
@@ -492,6 +493,12 @@ GPU = f"GPU 5 {UUIDS[5]} 00000000:63:00.0"
         (GPU[:40], [f"GPU 4 {UUIDS[4]} 00000000:62:00.0"], False),  # as a version before has cut it
         (f"GPU 5 {UUIDS[5]}", ["GPU 5 GPU-11111111"], False),
         (f"GPU 5 {UUIDS[5]}, GPU 6 {UUIDS[6]}", [f"GPU 4 {UUIDS[4]}"], False),
+        (BOTH, [GPU, f"GPU 6 {UUIDS[6]} 00000000:64:00.0"], False),
+        (BOTH, [f"GPU 5 {UUIDS[6]} 00000000:64:00.0"], True),
+        (BOTH[:-1], [GPU], False),  # the second one's address is cut
+        (short_device(BOTH), [GPU], False),
+        (short_device(BOTH), [f"GPU 5 {UUIDS[6]} 00000000:64:00.0"], True),
+        ("model=H100, 80GB,gpu=1", ["model=H100, 80GB,gpu=2"], False),
         ("GPU 7", ["GPU 6"], True),
         ("gpu=7", ["gpu=6"], True),
         ("gpu=7", ["port=1"], False),

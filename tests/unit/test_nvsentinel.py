@@ -67,7 +67,7 @@ def test_the_device_is_what_is_named_before_the_words_of_the_check() -> None:
 
 def test_one_code_on_two_devices_is_one_fault_of_both() -> None:
     (both,) = found(bad(MEMORY + MEMORY.replace("GPU:4", "GPU:5"), "GpuMemWatch"))
-    assert both.device == "GPU 4, GPU 5"
+    assert both.device == "GPU 4 0000:c4:00.0, GPU 5 0000:c4:00.0"
 
 
 def test_a_word_of_a_process_in_the_kernels_line_gives_no_code_to_an_action_of_its_own() -> None:
