@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from recovery.catalog import reasons_known_to
+from recovery.config.policy_fields import on_one_line
 from recovery.config.yaml_lines import Document, Mistake, Path, dotted
 from recovery.model import GROUP, LONGEST_RULE, Latch, PodMode, Step, asks_for_alerts
 from recovery.signals import never_joined
@@ -39,6 +40,7 @@ def contradictions(document: Document) -> Iterator[Mistake]:
         *_sources_again(named),
         *_rows_again(sources),
         *_alerts(sources),
+        *_comments_in_folded(document),
     ):
         yield Mistake(document.line(path), f"field {dotted(path)}: {text}")
 
@@ -159,6 +161,14 @@ def _rows_again(sources: list[dict[str, Any]]) -> Found:
                 path: Path = ("sources", i, "prometheus", "rows", r)
                 where = path if isinstance(row, str) else (*path, "name")
                 yield where, f'found "{name}" again; rows[{first[name]}] has that name'
+
+
+def _comments_in_folded(document: Document) -> Found:
+    """What stands behind a comment would not be asked: an ``unless`` that spares healthy nodes, say."""
+    for path, lines in document.folded.items():
+        asked, meant = (on_one_line(text).split() for text in (document.written[path], lines))
+        if path[-1:] == ("query",) and "".join(asked) != "".join(meant):
+            yield path, "a comment goes on to its end, since > makes one line of it; write | in place of >"
 
 
 def _alerts(sources: list[dict[str, Any]]) -> Found:

@@ -233,9 +233,13 @@ _QUERYS_BLANK = re.compile(rf"({_IN_QUOTES})|(?:#[^\n]*|\s)+")
 _CLOSES = {")": "(", "]": "[", "}": "{"}
 
 
+def on_one_line(query: str) -> str:
+    """Without its comments, which would go on to the end of it."""
+    return _QUERYS_BLANK.sub(lambda x: x[1] or " ", query).strip()
+
+
 def _query(value: Any) -> str:
-    """On one line, and so without its comments: they would go on to its end."""
-    text = _QUERYS_BLANK.sub(lambda x: x[1] or " ", value).strip() if isinstance(value, str) else ""
+    text = on_one_line(value) if isinstance(value, str) else ""
     if not text or not text.isprintable() or len(text) > LONGEST_QUERY:
         raise _expected(f"a PromQL query of at most {LONGEST_QUERY} characters")
     if _is_torn(text):

@@ -26,6 +26,8 @@ _KNOWN_TAGS = frozenset(
     _TAG + name for name in ("bool", "float", "int", "map", "null", "seq", "str", "timestamp", "value")
 )
 _BOOLEANS: Mapping[str, bool] = yaml.SafeLoader.bool_values
+_BREAK = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
+"""What ends a line in YAML."""
 _PLAIN_NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]+)?", re.ASCII)
 
 
@@ -42,11 +44,13 @@ class Mistake:
 
 @dataclass
 class Document:
-    """One document: plain data, the line of each path, and each scalar as it was written."""
+    """One document: plain data, the line of each path, and each scalar as it was written. ``folded``: the
+    lines of each scalar of which YAML makes one line (``>``)."""
 
     data: Any = None
     lines: dict[Path, int] = field(default_factory=dict)
     written: dict[Path, str] = field(default_factory=dict)
+    folded: dict[Path, str] = field(default_factory=dict)
     mistakes: list[Mistake] = field(default_factory=list)
 
     def nearest(self, path: Path) -> Path:
@@ -92,7 +96,7 @@ def read(content: bytes) -> Document:
         node = compose(text, MOST_VALUES)
         if node is None:
             return _failed(document, 0, "empty")
-        document.data = _Reader(document).value(node, ())
+        document.data = _Reader(document, _BREAK.split(text)).value(node, ())
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         problem = error.problem or "cannot be read"
@@ -119,8 +123,9 @@ def _failed(document: Document, line: int, text: str) -> Document:
 class _Reader:
     """Turns nodes into data, filling in the document's lines and mistakes on the way."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, lines: list[str]) -> None:
         self._document = document
+        self._lines = lines
         self._left = MOST_VALUES
         self._pairs: dict[int, Mapping[str, tuple[yaml.Node, yaml.Node]]] = {}
 
@@ -137,6 +142,9 @@ class _Reader:
             return [self.value(child, (*path, index)) for index, child in enumerate(node.value)]
         assert isinstance(node, yaml.ScalarNode)
         self._document.written[path] = node.value
+        if node.style == ">":
+            here = self._lines[node.start_mark.line + 1 : node.end_mark.line + (node.end_mark.column > 0)]
+            self._document.folded[path] = "\n".join(here)
         return self._scalar(node)
 
     def _items(self, node: yaml.MappingNode, path: Path) -> Iterator[tuple[str, Any]]:

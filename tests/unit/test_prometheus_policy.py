@@ -67,6 +67,20 @@ def test_a_comment_in_a_query_ends_with_its_line() -> None:
     )
 
 
+def test_a_comment_in_a_folded_query_is_told_where_more_follows_it() -> None:
+    """YAML makes one line of it, before anybody can tell where the comment ended."""
+    folded = OWN.replace("max by (node) (ib_dev)\n", COMMENTED.replace("|", ">"))
+    assert folded != OWN
+    (told,) = mistakes(folded)
+    assert told.endswith(
+        "query: a comment goes on to its end, since > makes one line of it; write | in place of >"
+    )
+    lines = ">-\n          max by (node)\n          (ib_dev{a='b\n          c'})  # one for each\n"
+    source = parsed(OWN.replace("max by (node) (ib_dev)\n", lines)).policy.source("prometheus")
+    assert source is not None
+    assert source.metrics[0].query == "max by (node) (ib_dev{a='b c'})"
+
+
 @pytest.mark.parametrize(
     "query", ["ib_dev{", "max by (node) (ib_dev))", "rate(ib_dev[5m)]", "ib_dev{a='b}", "'ib_dev{a=\"b\\\"}'"]
 )
