@@ -31,6 +31,7 @@ class Kubelets(Group):
 
     def __init__(self, stage: Stage, *, writes: bool = True) -> None:
         super().__init__(stage)
+        self.every = 5.0 * MINUTE
         self.mute: set[str] = set()
         self.leaseless: set[str] = set()
         self.writes = writes
@@ -56,7 +57,7 @@ class Kubelets(Group):
 
     def _write(self, name: str) -> None:
         now = self.stage.clock.monotonic()
-        if self.writes and now - self._wrote.setdefault(name, now) >= 5 * MINUTE:
+        if self.writes and now - self._wrote.setdefault(name, now) >= self.every:
             self._wrote[name] = now
             at = f"{self.stage.clock.true_time() - self.slow:%Y-%m-%dT%H:%M:%SZ}"
             said = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": at}
@@ -375,3 +376,41 @@ def test_where_all_are_silent_nothing_is_done_for_those_that_were_quiet_first() 
     kubelets.mute = {f"node-{i}" for i in range(12)}
     minutes(s, kubelets, 15)
     assert (calls(s), set(records(s).values()), len(records(s))) == ([], {"waiting"}, 12)
+
+
+SOON = DEAD.replace(b"after: 3m", b"after: 1m").replace(b"cooldown: 0s", OFTEN)
+
+
+def spread(count: int, apart: float, text: bytes = SOON) -> tuple[Stage, Kubelets]:
+    """A fleet whose kubelets wrote to their Nodes so many seconds one after another."""
+    s, kubelets = fleet(text, count=count)
+    now = s.clock.monotonic()
+    kubelets._wrote = {f"node-{i}": now - i * apart for i in range(count)}
+    return s, kubelets
+
+
+def test_where_all_are_silent_nothing_is_done_for_the_first_while_no_other_is_quiet_yet() -> None:
+    """In a small fleet more than a minute may lie between the last words of two kubelets."""
+    s, kubelets = spread(4, 75)
+    minutes(s, kubelets, 6)
+    kubelets.mute = {f"node-{i}" for i in range(4)}
+    minutes(s, kubelets, 15)
+    assert (calls(s), set(records(s).values()), len(records(s))) == ([], {"waiting"}, 4)
+
+
+def test_that_others_were_alive_minutes_ago_does_not_show_that_they_are() -> None:
+    """Kubelets that seldom write are asked once in five minutes whether they are alive."""
+    s, kubelets = spread(12, 75)
+    kubelets.every = 15 * MINUTE
+    minutes(s, kubelets, 31)
+    kubelets.mute = {f"node-{i}" for i in range(12)}
+    minutes(s, kubelets, 20)
+    assert (calls(s), set(records(s).values()), len(records(s))) == ([], {"waiting"}, 12)
+
+
+def test_one_whose_lease_was_read_because_of_another_is_found_once_it_is_quiet() -> None:
+    s, kubelets = spread(8, 75, policy("{type: Ready}", "{do: notify}"))
+    minutes(s, kubelets, 6)
+    kubelets.mute = {"node-1", "node-3"}
+    minutes(s, kubelets, 12)
+    assert sorted(records(s)) == ["node-1", "node-3"]

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import chain
 
 from recovery.agent.fleet.nodes import Changed, Nodes, life_of
 from recovery.clock import Clock
@@ -39,9 +40,12 @@ KNOWN_FOR = 300.0
 """Seconds for which a kubelet that renews its Lease is not looked at again, however quiet its Node is."""
 MOST = 100
 """Leases that are read in one round."""
+SPARE = 4
+"""Of how many kubelets more than seem silent it is asked whether they are alive, so that more may be."""
 MOST_REFUSED = 3
 """After so many Leases that cannot be read, a round ends: the cause may be another than these Leases. The
 next round begins with others."""
+NEVER = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,8 @@ class _Lease:
     """A Lease that was seen in this ``version`` from ``since`` (``first``, by the API server's time) to
     ``at``.
 
-    ``renewed``: when it was last seen to change. ``stays``: it is renewed no more. Seconds are boot time.
+    ``renewed``: when it was last seen to change. ``alive``: when it was looked at before that, so it was
+    renewed after this moment. ``stays``: it is renewed no more. Seconds are boot time.
     """
 
     life: str
@@ -58,15 +63,15 @@ class _Lease:
     at: float
     first: datetime
     renewed: float
+    alive: float = NEVER
     stays: bool = False
 
     @property
-    def is_judged(self) -> bool:
-        """Whether it is known of its kubelet that it is alive, or silent."""
-        return self.stays or self.renewed > NEVER
+    def is_unchanged(self) -> bool:
+        """Whether its last looks, one after the other, have found it unchanged."""
+        return self.stays or self.at > self.since
 
 
-NEVER = float("-inf")
 _Word = tuple[datetime, datetime]
 """When a kubelet last wrote to its Node, by its clock and by ours."""
 
@@ -85,6 +90,8 @@ class KubeletLeases:
         self._lock = threading.Lock()
         self._refused: list[str] = []
         self._unreadable: set[str] = set()
+        self._silent: set[str] = set()
+        """Those that the last round has told of."""
         self._doubt = ""
         """Why no kubelet is called silent, whatever its Lease shows; "" where that counts."""
 
@@ -147,12 +154,18 @@ class KubeletLeases:
         """Look at the Leases of quiet Nodes. Seconds until the next round. Never raises ``ApiError``."""
         quiet = self._quiet()
         with self._lock:
-            for name in self._leases.keys() - quiet.keys():
+            known = dict(self._leases)
+        witnesses = self._witnesses(quiet, known)
+        asked, since = {**quiet, **witnesses}, _unchanged_since(known.values())
+        with self._lock:
+            for name in known.keys() - asked.keys():
                 del self._leases[name]
-        self._unreadable &= quiet.keys()
+        if not witnesses:  # else one that cannot be read would be asked again instead of others
+            self._unreadable &= quiet.keys()
         refused: list[str] = []
         looks: dict[str, _Lease] = {}
-        for node in sorted(filter(self._is_due, quiet.values()), key=self._turn)[:MOST]:
+        due = (x for x in asked.values() if self._is_due(x, since if x.name in witnesses else NEVER))
+        for node in sorted(due, key=self._turn)[:MOST]:
             try:
                 looks[node.name] = self._read(node)
                 self._unreadable.discard(node.name)
@@ -165,35 +178,65 @@ class KubeletLeases:
             if why not in self._refused:
                 log.warning("whether kubelets renew their Leases is not known, and asked again: %s", why)
         self._refused = refused
-        self._tell_all(quiet, looks)
+        self._tell_all(quiet, asked, looks)
         return EVERY
 
-    def _tell_all(self, quiet: Mapping[str, NodeView], looks: Mapping[str, _Lease]) -> None:
+    def _witnesses(self, quiet: Mapping[str, NodeView], known: Mapping[str, _Lease]) -> dict[str, NodeView]:
+        """Where some seem silent: them, and others whose kubelets show whether there is one cause. Those may
+        have written to their Nodes lately, or been alive minutes ago: the brake counts none of them for as
+        long (law 10)."""
+        silent = {name for name, lease in known.items() if lease.is_unchanged}
+        found: dict[str, NodeView] = {}
+        if not silent & quiet.keys():
+            return found
+        first = sorted(known, key=lambda name: (name not in silent, -known[name].alive, name))
+        wanted = len(silent) + SPARE
+        for node in chain(map(self._nodes.get, first), self._nodes.all()):
+            if node is None or not node.ready or node.name in found or not self._may_show(node):
+                continue
+            found[node.name] = node
+            wanted -= node.name not in silent
+            if not wanted:
+                break
+        return found
+
+    def _may_show(self, node: NodeView) -> bool:
+        """Whether its Lease may show that its kubelet is alive, by what is known of it."""
+        lease = self._of(node)
+        return node.name not in self._unreadable and (lease is None or bool(lease.version))
+
+    def _tell_all(
+        self, quiet: Mapping[str, NodeView], asked: Mapping[str, NodeView], looks: Mapping[str, _Lease]
+    ) -> None:
         """What a round has seen, at once. Reads may take seconds each, and the first one that is silent would
         be dealt with before the brake could count the others (law 10)."""
-        before, self._doubt = self._doubt, self._weighed(quiet, looks)
+        before, self._doubt = self._doubt, self._weighed(quiet, asked, looks)
         if self._doubt and not before:
             log.warning("no kubelet counts as silent yet: %s", self._doubt)
-        told = self._take_in(looks)
-        if before and not self._doubt:
-            told += [name for name, node in quiet.items() if self.stays(node) and name not in told]
-        for name in told:
+        turned = self._take_in(looks)
+        told = {name for name, node in quiet.items() if self.stays(node)} if not self._doubt else set[str]()
+        for name in dict.fromkeys((*turned, *sorted(told ^ self._silent))):
             self._changed(name)
+        self._silent = told
 
-    def _weighed(self, quiet: Mapping[str, NodeView], looks: Mapping[str, _Lease]) -> str:
-        """Why those that are silent may have one cause: most of those that were looked at are, and of more it
-        is not known yet. A certificate has run out, say. The brake could not count them (law 10). One that
-        cannot be read is not waited for."""
-        leases = {name: looks.get(name) or self._of(node) for name, node in quiet.items()}
-        silent = sum(x.stays for x in leases.values() if x is not None)
-        judged = sum(x.is_judged for x in leases.values() if x is not None)
-        left = (name for name, x in leases.items() if x is None or not x.is_judged)
-        others = sum(name not in self._unreadable for name in left)
-        if not others or 2 * silent <= judged:
+    def _weighed(
+        self, quiet: Mapping[str, NodeView], asked: Mapping[str, NodeView], looks: Mapping[str, _Lease]
+    ) -> str:
+        """Why those that are silent may have one cause: fewer are known to have been alive since, and of more
+        it is not known yet, or their Nodes do not show it. A certificate has run out, say. The brake could
+        not count them (law 10). One that cannot be read is not waited for."""
+        known = {name: looks.get(name) or self._of(node) for name, node in asked.items()}
+        leases = {name: x for name, x in known.items() if x is not None}
+        silent = {name for name, x in leases.items() if x.stays}
+        since = _unchanged_since(x for name, x in leases.items() if x.stays and name in quiet)
+        alive = {name for name, x in leases.items() if x.alive >= since and not x.stays}
+        without = {name for name, x in leases.items() if not x.version}
+        others = asked.keys() - alive - without - self._unreadable - (silent & quiet.keys())
+        if not others or len(silent) <= len(alive):
             return ""
         return (
-            f"{silent} of the {judged} kubelets whose Leases were read do not renew them, and {others} more "
-            "have still to be read, or once more: they may have one cause"
+            f"{len(silent)} kubelets do not renew their Leases, {len(alive)} have done so since, and "
+            f"{len(others)} more have still to be counted: they may have one cause"
         )
 
     def _quiet(self) -> dict[str, NodeView]:
@@ -214,6 +257,7 @@ class KubeletLeases:
         """Another looks now. What this one knew is out of date."""
         self._ahead = {}
         self._doubt = ""
+        self._silent = set()
         with self._lock:
             self._leases.clear()
 
@@ -224,9 +268,12 @@ class KubeletLeases:
         late = lease is None or lease.stays or age > MOST_APART
         return late, node.name in self._unreadable, -age
 
-    def _is_due(self, node: NodeView) -> bool:
+    def _is_due(self, node: NodeView, since: float) -> bool:
+        """``since``: from when on its kubelet has to have been alive."""
         lease = self._of(node)
-        return lease is None or lease.stays or self._clock.boottime() - lease.renewed > KNOWN_FOR
+        if lease is None or lease.stays or lease.alive < since:
+            return True
+        return self._clock.boottime() - lease.renewed > KNOWN_FOR
 
     def _look(self, node: NodeView) -> None:
         """Read its Lease, right before something is done."""
@@ -260,14 +307,21 @@ class KubeletLeases:
         return turned
 
 
+def _unchanged_since(leases: Iterable[_Lease]) -> float:
+    """Since when the last of those that are unchanged is so; ``NEVER`` where none is."""
+    return max((x.since for x in leases if x.is_unchanged), default=NEVER)
+
+
 def _seen(before: _Lease | None, version: str, life: str, now: float, at: datetime) -> _Lease:
     """What is known after a look ``now``. A Lease that is gone tells nothing: a silent kubelet stays so."""
     if not version:
         if before is not None and before.stays:
             return replace(before, at=now)
         return _Lease(life, "", now, now, at, renewed=now)
-    if before is None or before.version != version:
-        return _Lease(life, version, now, now, at, renewed=now if before is not None else NEVER)
+    if before is None or not before.version:
+        return _Lease(life, version, now, now, at, renewed=NEVER if before is None else now)
+    if before.version != version:
+        return _Lease(life, version, now, now, at, renewed=now, alive=before.at)
     if now - before.at > MOST_APART and not before.stays:
-        return _Lease(life, version, now, now, at, before.renewed)
+        return _Lease(life, version, now, now, at, before.renewed, before.alive)
     return replace(before, at=now, stays=before.stays or now - before.since >= UNCHANGED)
