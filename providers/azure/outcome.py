@@ -242,19 +242,22 @@ def deleted(session: AzureSession, machine: Machine, data: Data, cluster: Cluste
 
 
 def _made(session: AzureSession, data: Data, cluster: Cluster, new: Mapping[str, str]) -> list[str]:
-    """The unique IDs of the VMs of ``new`` machines of a pool, which AKS does not tell, oldest first. One
-    that is being made has none, or is left out. A pool that is a scale set is asked by one list: it may have
-    grown by hundreds meanwhile."""
+    """The unique IDs of the VMs of ``new`` machines of a pool, which AKS does not tell. One that is
+    being made has none, or is left out. Those in the scale set of the old machine are asked about by one
+    list: it may have grown by hundreds meanwhile."""
     pool = str(data["pool"])
     paths = (path or aks.machine(session, cluster, pool, name) for name, path in new.items())
     routes = [route for path in paths if (route := route_of(f"azure://{path}")) is not None]
-    if data["kind"] != UNIFORM:
-        return [_unique(session, route) for route in routes]
-    of_set = machines.set_id(data).lower()
-    uniform = [route for route in routes if route["kind"] == UNIFORM]
-    numbers = {route["instance"] for route in uniform if machines.set_id(route).lower() == of_set}
+    numbers = {route["instance"] for route in routes if _beside(data, route)}
     there = [vm for vm in machines.members(session, data) if vm.name in numbers] if numbers else []
-    return [vm.id for vm in machines.with_machine(session, data, there)]
+    made = [vm.id for vm in machines.with_machine(session, data, there)]
+    return made + [_unique(session, route) for route in routes if not _beside(data, route)]
+
+
+def _beside(data: Data, route: machines.Route) -> bool:
+    """Whether the VM of ``route`` is in the same Uniform scale set as that of ``data``."""
+    same = data["kind"] == route["kind"] == UNIFORM
+    return same and machines.set_id(route).lower() == machines.set_id(data).lower()
 
 
 def _unique(session: AzureSession, route: machines.Route) -> str:

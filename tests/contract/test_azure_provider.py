@@ -887,6 +887,21 @@ def test_a_new_machine_of_aks_is_found_whatever_its_pool_is_made_of(
     assert (done.replacements, done.complete) == ((canonical(new.vm_id),), True)
 
 
+def test_new_machines_of_aks_in_another_scale_set_of_their_pool_are_found(world: AzureWorld) -> None:
+    """Somebody has deleted the pool meanwhile, and made it anew under its name: AKS made another set."""
+    provider, machine, cluster = on_aks(world, AZURE_ALLOW="aks-replace", AZURE_AUTOSCALER="true")
+    reference = begun(provider, machine, Step.REPLACE)
+    world.arm.finish()
+    anew = world.arm.scale_set(f"anew-{next(NUMBERS):04}", size=2)
+    world.arm.managed_cluster(cluster.rsplit("/", 1)[1], pools={"gpu": anew})
+    new = world.arm.instances(anew)
+    world.arm.put(new[1].id, provisioning="Creating")
+    world.later()
+    done = provider.poll(machine, reference)
+    assert isinstance(done, Done)
+    assert done.replacements == (canonical(new[0].vm_id),)
+
+
 def test_the_compute_api_on_aks_is_allowed_by_name(world: AzureWorld) -> None:
     provider, machine, _ = on_aks(world, AZURE_ALLOW="aks-compute")
     assert provider.abilities(machine).actions == {Step.REBOOT, Step.REIMAGE, Step.REDEPLOY}
