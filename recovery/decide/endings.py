@@ -143,9 +143,10 @@ def end_without_us(s: Situation, r: Record, why: str) -> Decision:
     """Close ``r``, whose faults have ended without us.
 
     Marks that it has not put on its Node are those of a record that somebody deleted. They may be for a fault
-    that nothing shows any more, so they stay, and a person has the node again.
+    that nothing shows any more, so they stay, and a person has the node again. But where it tells of a
+    recovery before, whose marks came off as that ended, they are those, and somebody has put them back.
     """
-    if s.role is Role.OWNER and has_our_marks(s) and not marked_by(s, r):
+    if s.role is Role.OWNER and has_our_marks(s) and not marked_by(s, r) and not r.starts:
         return hand_over(s, r, f"{why}; but {of_no_record(r.node)}")
     return end(s, r, Event.CLEARED, why, Report(EventReason.WITHDRAWN, outcome="withdrawn"))
 

@@ -13,7 +13,7 @@ from recovery.catalog import claims
 from recovery.errors import Retry
 from recovery.model import Marks, Phase
 from tests.builders.faults import DMA
-from tests.builders.policies import policy_file
+from tests.builders.policies import HEAD, policy_file
 from tests.stories.scenery import judge
 from tests.stories.scenes import (
     ALL_MARKS,
@@ -358,6 +358,39 @@ def test_our_taint_that_somebody_puts_back_after_the_recovery_comes_off_again(
     _put_back(s)
     s.run(120)
     assert marked(s) == NO_MARKS
+
+
+TOLERATES = f"""{HEAD}limits: {{cooldown: 0s}}
+rules:
+  - name: device
+    match: {{type: NeuronHealth}}
+    remedy: [{{do: drain, within: 10m, then: force}}, {{do: reboot}}]
+    probation: 2m
+  - name: link
+    match: {{type: GpuNvlink}}
+    after: 5m
+    remedy: [{{do: replace}}]
+""".encode()
+
+
+@pytest.mark.parametrize("booted", [False, True])
+def test_so_it_does_where_a_fault_that_is_tolerated_ends_meanwhile(booted: bool) -> None:
+    s = cast(TOLERATES)
+    s.fault("node-0")
+    s.run(5)
+    rebooted_and_proved(s)
+    s.run(60)
+    s.pages["node-0"].body = npd_page() + plugin_page(True, 1)
+    s.run(30)
+    _put_back(s)
+    s.run(30)
+    assert (phase(s), marked(s)) == (Phase.SUSPECT, (False, True, False))
+    if booted:
+        boot(s, "node-0", "boot-3")
+    s.pages["node-0"].body = npd_page() + plugin_page(False, 1)
+    s.run(300)
+    assert (phase(s), marked(s)) == (Phase.WITHDRAWN, NO_MARKS)
+    assert not messages(s, "HandedOver", "node-0")
 
 
 @pytest.mark.parametrize("on", [True, False])
