@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from recovery.agent import bugs, counting
 from recovery.agent.complaint import complaint
-from recovery.agent.memory import Memory
+from recovery.agent.memory import Down, Memory
 from recovery.agent.paced import (
     about_call,
     about_step,
@@ -164,16 +164,18 @@ class Fetcher:
         assert s.provider is not None
         provider = self._w.providers.get(s.provider.name)
         assert isinstance(provider, PowerSensor)  # it declared it
-        now = self._w.clock.monotonic()
-        if memory.down is None or now - memory.down[0] >= memory.down_pause:
-            try:
-                with bugs.looking(self._w.survived, s.node_name, s.provider.name):
-                    memory.down = (now, provider.down(s.machine) or "")
-                memory.down_pause = DOWN_AGE
-            except (Retry, Refused):
-                memory.down = (self._w.clock.monotonic(), "")  # not proved
-                memory.down_pause = min(max(2 * memory.down_pause, DOWN_AGE), DOWN_UNSEEN)
-        return memory.down[1]
+        now, last = self._w.clock.monotonic(), memory.down
+        if last is not None and now - last.at < last.pause:
+            return last.says
+        says, pause = "", DOWN_AGE
+        try:
+            with bugs.looking(self._w.survived, s.node_name, s.provider.name):
+                says = provider.down(s.machine) or ""
+        except (Retry, Refused):  # not proved
+            if last is not None and now - last.at < 2 * DOWN_UNSEEN:  # else that was another time
+                pause = min(2 * last.pause, DOWN_UNSEEN)
+        memory.down = Down(self._w.clock.monotonic(), says, pause)  # when it came: as in ``_preflight``
+        return says
 
     def _machine_left(self, s: Situation, r: Record) -> Situation:
         """Whether the machine is gone, by its provider; if it is there, what is being done to it."""

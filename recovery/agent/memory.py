@@ -47,6 +47,16 @@ class Watch:
 
 
 @dataclass(frozen=True)
+class Down:
+    """When it was answered, or not, whether the machine is down, what shows that it is, and the seconds until
+    that is asked again."""
+
+    at: float
+    says: str
+    pause: float
+
+
+@dataclass(frozen=True)
 class Asked:
     """When the last step of an action may be asked for again: ever more seldom, up to once a minute."""
 
@@ -137,8 +147,7 @@ class Memory:
     unjoined: dict[str, float] = field(default_factory=dict)  # since when which new machine has no Node
     unlisted: dict[str, float] = field(default_factory=dict)  # and its group is complete without it
     seek_again: float = 0.0  # when to search for the Node of the new machine again
-    down: tuple[float, str] | None = None  # when that was asked, and what shows that the machine is down
-    down_pause: float = 0.0  # seconds for which that is not asked again
+    down: Down | None = None
     job_problem: str = ""  # why the validation Job could not be made
     job_again: float = 0.0  # when to try to make it again
     claim: tuple[float, str] | None = None  # when Events were read, and which other remediator they show

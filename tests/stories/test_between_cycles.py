@@ -76,31 +76,48 @@ def test_whether_a_machine_is_down_is_asked_of_its_controller_only_so_often() ->
     assert asked == ["m-0", "m-0"]
 
 
-def test_a_controller_that_does_not_answer_whether_a_machine_is_down_is_not_asked_without_a_pause() -> None:
-    """A dead BMC takes longer to time out than its answer is good for."""
-    s = powered()
-    stubborn_pod(s)
-    asked: list[str] = []
+class Bmc:
+    """The one of a machine that has died. It takes 20 s for each answer, or for none."""
 
-    def dead(machine: Machine) -> str | None:
-        asked.append(machine.id)
-        s.clock.advance(20)
-        raise Retry("it did not answer")
+    def __init__(self, *, answers: bool) -> None:
+        self.asked, self.answers = list[float](), answers
+        self.stage = s = powered()
+        stubborn_pod(s)
+        s.provider.down = self.down  # type: ignore[attr-defined]
+        s.fault("node-0")
+        s.run(5)
+        dies(s)
+        self.observer = s.actors["concluder"].sweeper._observer
 
-    s.provider.down = dead  # type: ignore[attr-defined]
-    s.fault("node-0")
-    s.run(5)
-    dies(s)
-    observer = s.actors["concluder"].sweeper._observer
-    for _ in range(10):
-        observer.situation("node-0", Role.CONCLUDER)
-        s.clock.advance(1)
-    assert asked == ["m-0"]
-    began = s.clock.monotonic()
-    while s.clock.monotonic() - began < 3600:
-        observer.situation("node-0", Role.CONCLUDER)
-        s.clock.advance(1)
-    assert 15 <= len(asked) <= 20, "ever more seldom, and every four minutes at last"
+    def down(self, machine: Machine) -> str | None:
+        self.asked.append(self.stage.clock.monotonic())
+        self.stage.clock.advance(20)
+        if not self.answers:
+            raise Retry("it did not answer")
+        return None
+
+    def looks(self, seconds: float) -> int:
+        """How often it is asked in so many seconds of looks at its node."""
+        before, until = len(self.asked), self.stage.clock.monotonic() + seconds
+        while self.stage.clock.monotonic() < until:
+            self.observer.situation("node-0", Role.CONCLUDER)
+            self.stage.clock.advance(1)
+        return len(self.asked) - before
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_controller_that_takes_long_to_say_whether_a_machine_is_down_is_not_asked_without_a_pause(
+    answers: bool,
+) -> None:
+    """A dead BMC takes longer to time out than its answer is good for, and so may one that is slow."""
+    assert Bmc(answers=answers).looks(30) == 1
+
+
+def test_a_controller_that_does_not_answer_whether_a_machine_is_down_is_asked_ever_more_seldom() -> None:
+    bmc = Bmc(answers=False)
+    assert 15 <= bmc.looks(3600) <= 20, "every four minutes at last"
+    bmc.stage.clock.advance(3600)
+    assert bmc.looks(90) == 3, "that is another time, in which it is asked as it was at first"
 
 
 # ---------------------------------------------------------------- the Lease, and bugs
