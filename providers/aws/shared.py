@@ -66,6 +66,7 @@ class Shared:
             return value
         others = self._asked_lately(where, machine.id, now)
         found = lookup.instances(self._session, machine, others, where)
+        now = self._clock.monotonic()  # when it came: some take longer than they are good for
         self._wanted[where, machine.id] = now
         for other in others:
             self._instances[where, other] = _Answer(now, found.get(other))
@@ -131,6 +132,7 @@ class Shared:
         known = self._others.get(key)
         if known is None or now - known.at > AGE or machine.id in known.served:
             self._others = {k: x for k, x in self._others.items() if now - x.at <= AGE}
-            known = self._others[key] = _Answer(now, ask())
+            answer = ask()
+            known = self._others[key] = _Answer(self._clock.monotonic(), answer)
         known.served.add(machine.id)
         return known.value
