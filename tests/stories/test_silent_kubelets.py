@@ -414,3 +414,14 @@ def test_one_whose_lease_was_read_because_of_another_is_found_once_it_is_quiet()
     kubelets.mute = {"node-1", "node-3"}
     minutes(s, kubelets, 12)
     assert sorted(records(s)) == ["node-1", "node-3"]
+
+
+def test_kubelets_that_renew_no_lease_and_write_to_their_nodes_hide_no_dead_one() -> None:
+    s, kubelets = spread(8, 30, policy("{type: Ready}", "{do: notify}"))
+    minutes(s, kubelets, 2)
+    kubelets.leaseless = {f"node-{i}" for i in range(6)}  # their Leases stay as they are
+    minutes(s, kubelets, 10)
+    assert not records(s)
+    kubelets.mute = {"node-6"}
+    minutes(s, kubelets, 20)
+    assert [f.reason for f in the_record(s, "node-6").faults] == ["NodeStatusUnknown"]

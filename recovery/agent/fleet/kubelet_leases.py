@@ -139,6 +139,11 @@ class KubeletLeases:
         word = self._last_word(node, now)
         return word[1] if word is not None and now - word[1] > QUIET else None
 
+    def _wrote(self, node: NodeView, since: datetime) -> bool:
+        """Whether its kubelet has written to the Node since: it is alive, whatever becomes of its Lease."""
+        word = self._last_word(node, self._nodes.now())
+        return word is not None and word[1] > since
+
     def _last_word(self, node: NodeView, now: datetime) -> _Word | None:
         """When its kubelet last wrote to the Node. By a clock that is ahead, the last word of one that has
         died is yet to come: it counts from when it was first seen."""
@@ -227,9 +232,10 @@ class KubeletLeases:
         not count them (law 10). One that cannot be read is not waited for."""
         known = {name: looks.get(name) or self._of(node) for name, node in asked.items()}
         leases = {name: x for name, x in known.items() if x is not None}
-        silent = {name for name, x in leases.items() if x.stays}
+        write = {name for name, x in leases.items() if self._wrote(asked[name], x.first)} - quiet.keys()
+        silent = {name for name, x in leases.items() if x.stays} - write
         since = _unchanged_since(x for name, x in leases.items() if x.stays and name in quiet)
-        alive = {name for name, x in leases.items() if x.alive >= since and not x.stays}
+        alive = {name for name, x in leases.items() if x.alive >= since and not x.stays} | write
         without = {name for name, x in leases.items() if not x.version}
         others = asked.keys() - alive - without - self._unreadable - (silent & quiet.keys())
         if not others or len(silent) <= len(alive):
