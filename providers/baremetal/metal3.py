@@ -192,7 +192,7 @@ class Metal3Provider(BareMetalProvider):
         fails = self._fails(machine, host)
         if not (why := host.unfit):
             return
-        if host.error and not fails:
+        if why == host.failing and not fails:
             raise Retry(f"{why}; asking again, for Metal3 goes on trying", AGAIN)
         raise Refused(why)
 

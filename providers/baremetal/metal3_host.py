@@ -109,9 +109,12 @@ class Host:
         state = _at(self.body, "status", "provisioning", "state") or "nothing"
         if state not in STEADY:
             return f"BareMetalHost {self.name} is in the state {state}; expected {' or '.join(STEADY)}"
-        if self.error:
-            return f"Metal3 cannot manage BareMetalHost {self.name}: {self.error}"
-        return ""
+        return self.failing
+
+    @property
+    def failing(self) -> str:
+        """That Metal3 fails at it, which it goes on trying."""
+        return f"Metal3 cannot manage BareMetalHost {self.name}: {self.error}" if self.error else ""
 
     @property
     def unfit(self) -> str:

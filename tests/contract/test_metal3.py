@@ -627,6 +627,14 @@ def test_what_metal3_cannot_do_is_told_in_its_words(world: Metal3World, machine:
     )
 
 
+def test_a_host_that_metal3_leaves_alone_is_not_said_to_be_tried_again(world: Metal3World) -> None:
+    """Metal3 had an error of it, and somebody has paused it since."""
+    world.status(operationalStatus="error", errorMessage="BMC busy")
+    world.annotate(**{PAUSED: ""})
+    with pytest.raises(Refused, match=r"has the annotation .*paused: Metal3 leaves it alone$"):
+        world.provider.preflight(world.provider.identify(NODE), Step.REBOOT)
+
+
 def test_an_error_that_metal3_gets_over_ends_nothing(world: Metal3World, machine: Machine) -> None:
     """It tries again by itself, seconds later. One look at its error had a person get the node, or called the
     reboot off that it carried out."""
