@@ -29,9 +29,11 @@ ADDRESSES = 4  # urllib3 tries each address of a name in turn, each with the who
 LARGEST = 1024 * 1024  # bytes of an answer
 LATER = timedelta(seconds=15)
 MOST_PATIENCE = timedelta(minutes=10)  # a longer Retry-After is not believed
-NO_SUCH_USER = 401
-"""Some BMCs answer so now and then to credentials that are good: HPE's, and NVIDIA's of GB200, GB300 and Vera
-Rubin (dsx-ai-factory/infra-controller#69 and #5349)."""
+
+
+class KnowsNobody(KnowsNothing):
+    """The BMC refuses its user. Some do so now and then to good credentials: HPE's, and NVIDIA's of
+    GB200, GB300 and Vera Rubin (dsx-ai-factory/infra-controller#69 and #5349)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ class Wire:
             answer = self._send("GET", urljoin(path, answer.headers["Location"]), None)
         if answer.status_code != 200:
             error = self._turned_away(answer, "a look at it")
-            raise KnowsNothing(error.reason) if answer.status_code in (NO_SUCH_USER, 404) else error
+            raise KnowsNothing(error.reason) if answer.status_code == 404 else error
         try:
             found = json.loads(answer.content or b"")
         except (ValueError, RecursionError):
@@ -134,8 +136,7 @@ class Wire:
             raise Ambiguous(
                 f"{self._who} may have reset it: it answered HTTP {answer.status_code}{words}; observing"
             )
-        error = self._turned_away(answer, "the reset")
-        raise KnowsNothing(error.reason) if answer.status_code == NO_SUCH_USER else error
+        raise self._turned_away(answer, "the reset")
 
     def _send(self, method: str, path: str, data: Mapping[str, Any] | None) -> Answer:
         import requests
@@ -192,7 +193,8 @@ class Wire:
         """The error for an answer by which nothing was changed."""
         status, words = answer.status_code, self._words(answer)
         if status in (401, 403):
-            return Refused(
+            kind = KnowsNobody if status == 401 else Refused
+            return kind(
                 f"{self._who} did not permit {what} (HTTP {status}) to the user in {self.known.directory}: "
                 f"check its name, its password, and its role, which has to be Operator at least{words}"
             )

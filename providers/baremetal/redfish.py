@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from providers.baremetal.base import BareMetalProvider, unable
-from providers.baremetal.bmc import LATER, Limits, brief
+from providers.baremetal.bmc import LATER, KnowsNobody, Limits, brief
 from providers.baremetal.inventory import Inventory
 from providers.baremetal.machine import NAME, SYSTEM_PATH, canonical
 from providers.baremetal.system import (
@@ -272,8 +272,13 @@ class RedfishProvider(BareMetalProvider):
         except KnowsNothing as error:
             if self._lacking.surely((machine.id, use), lacks=True):
                 raise
-            why = f"{error.reason}; asking again, for one that is starting knows nothing"
-            raise Retry(why, 2 * LATER) from error
+            nobody = isinstance(error, KnowsNobody)
+            some = (
+                "some refuse good credentials now and then"
+                if nobody
+                else "one that is starting knows nothing"
+            )
+            raise Retry(f"{error.reason}; asking again, for {some}", 2 * LATER) from error
         self._lacking.surely((machine.id, use), lacks=False)
         return found
 

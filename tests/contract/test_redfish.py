@@ -433,7 +433,7 @@ def test_credentials_that_are_refused_now_and_then_are_tried_again(
     good = crooked.answers[PATH]
     for _ in range(2):
         crooked.answers[PATH] = (401, {}, (b"{}",))
-        with pytest.raises(Retry, match=r"\(HTTP 401\).*; asking again"):
+        with pytest.raises(Retry, match=r"\(HTTP 401\).*; asking again, for some refuse good credentials"):
             deceived.preflight(machine, Step.REBOOT)
         crooked.answers[PATH] = good
         ready = deceived.preflight(machine, Step.REBOOT)
