@@ -133,8 +133,8 @@ class Metal3Provider(BareMetalProvider):
             return Running(asked + (f", but {host.unseen}" if host.unseen else ""))
         if host.version == reference.data.get("version"):
             return NotApplied(f"nothing was written to BareMetalHost {name} since it was looked at")
-        proof = f"(its power is {host.power}{f', and it says {host.error}' if host.error else ''})"
-        proof += "; a new boot ID is the proof"
+        fails = f", and it says {host.error}" if host.error else ""
+        proof = f"(its power is {host.power}{fails}); a new boot ID is the proof"
         if not reference.data.get("accepted"):  # Metal3 writes to each host once a minute
             return Unseen(
                 f"Metal3 has taken up the reboot of BareMetalHost {name}, or was never asked for it {proof}"

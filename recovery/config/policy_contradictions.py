@@ -6,7 +6,7 @@ which may be of any type here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -47,11 +47,8 @@ def contradictions(document: Document) -> Iterator[Mistake]:
 
 def _names(rules: list[dict[str, Any]]) -> Found:
     """Events and records name a rule, so no two may have one name."""
-    first: dict[str, int] = {}
-    for r, rule in enumerate(rules):
-        name = rule.get("name")
-        if isinstance(name, str) and first.setdefault(name, r) != r:
-            yield ("rules", r, "name"), f'found "{name}" again; rules[{first[name]}] has that name'
+    for r, name, first in _again(rule.get("name") for rule in rules):
+        yield ("rules", r, "name"), f'found "{name}" again; rules[{first}] has that name'
 
 
 def _budgets(rules: list[dict[str, Any]]) -> Found:
@@ -144,23 +141,28 @@ def _without_a_node(rules: list[dict[str, Any]]) -> Found:
 
 
 def _sources_again(sources: list[Any]) -> Found:
-    first: dict[str, int] = {}
-    for i, source in enumerate(sources):
-        for name in [source] if isinstance(source, str) else list(as_dict(source))[:1]:
-            if first.setdefault(str(name), i) != i:
-                yield ("sources", i), f'found "{name}" again; sources[{first[name]}] is that source'
+    names = (x if isinstance(x, str) else next(iter(as_dict(x)), None) for x in sources)
+    for i, name, first in _again(names):
+        yield ("sources", i), f'found "{name}" again; sources[{first}] is that source'
 
 
 def _rows_again(sources: list[dict[str, Any]]) -> Found:
     """Faults and metrics name a row of Prometheus, so no two may have one name."""
     for i, source in enumerate(sources):
-        first: dict[str, int] = {}
-        for r, row in enumerate(as_list(as_dict(source.get("prometheus")).get("rows"))):
-            name = row if isinstance(row, str) else as_dict(row).get("name")
-            if isinstance(name, str) and first.setdefault(name, r) != r:
-                path: Path = ("sources", i, "prometheus", "rows", r)
-                where = path if isinstance(row, str) else (*path, "name")
-                yield where, f'found "{name}" again; rows[{first[name]}] has that name'
+        rows = as_list(as_dict(source.get("prometheus")).get("rows"))
+        names = (row if isinstance(row, str) else as_dict(row).get("name") for row in rows)
+        for r, name, first in _again(names):
+            path: Path = ("sources", i, "prometheus", "rows", r)
+            where = path if isinstance(rows[r], str) else (*path, "name")
+            yield where, f'found "{name}" again; rows[{first}] has that name'
+
+
+def _again(names: Iterable[Any]) -> Iterator[tuple[int, str, int]]:
+    """Each name that was there before: its place, the name, and its first place."""
+    first: dict[str, int] = {}
+    for i, name in enumerate(names):
+        if isinstance(name, str) and first.setdefault(name, i) != i:
+            yield i, name, first[name]
 
 
 def _comments_in_folded(document: Document) -> Found:

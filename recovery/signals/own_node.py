@@ -20,7 +20,7 @@ LONGEST_DEVICES = 160
 
 
 def devices(names: Iterable[str]) -> str:
-    """The devices that one fault is about. One has its whole name, several have its first two words each."""
+    """The devices that one fault is about. One has its whole name, several have theirs without the UUID."""
     told = sorted({name for name in names if name})
     if len(told) > 1:
         told = sorted({without_uuid(name) for name in told})

@@ -592,6 +592,13 @@ def without(gpu: int) -> list[int]:
     return [n for n in range(8) if n != gpu]
 
 
+def boots(s: Stage, anew: bool) -> None:
+    """``anew``: its agent is another process then."""
+    boot(s, "node-0")
+    if anew:
+        new_process(s, "node-0")
+
+
 @pytest.mark.parametrize("anew", [False, True], ids=["the agent goes on", "the agent restarts"])
 def test_a_gpu_that_does_not_come_back_with_the_boot_is_not_mended_by_it(anew: bool) -> None:
     """The exporter shows the other seven, and they are well."""
@@ -600,9 +607,7 @@ def test_a_gpu_that_does_not_come_back_with_the_boot_is_not_mended_by_it(anew: b
     s.run(30)
     assert calls(s) == [("reboot", "m-0")]
     page.body = dcgm_page(gpus=without(5))
-    boot(s, "node-0")
-    if anew:
-        new_process(s, "node-0")
+    boots(s, anew)
     s.run(300)
     assert (phase(s), marked(s)) == (Phase.PROVING, ALL_MARKS)
     assert f"dcgm shows other devices, but not GPU 5 {UUIDS[5]}" in sentences(s)[-1]
@@ -620,9 +625,7 @@ def test_two_gpus_that_do_not_come_back_with_the_boot_are_missed(anew: bool) -> 
     assert calls(s) == [("reboot", "m-0")]
     left = dcgm_page(gpus=[0, 1, 2, 3, 6, 7])
     page.body = left.replace(b'gpu="6"', b'gpu="4"').replace(b'gpu="7"', b'gpu="5"')
-    boot(s, "node-0")
-    if anew:
-        new_process(s, "node-0")
+    boots(s, anew)
     s.run(300)
     assert (phase(s), marked(s)) == (Phase.PROVING, ALL_MARKS)
     assert "dcgm shows other devices, but not GPU 4 00000000:62:00.0" in sentences(s)[-1]
@@ -693,9 +696,7 @@ def test_an_xid_of_the_new_boot_from_before_the_first_look_is_no_proof_of_it(
     page.body = dcgm_page(xids={5: 79})
     s.run(60)
     page.body = page_after
-    boot(s, "node-0")
-    if anew:
-        new_process(s, "node-0")
+    boots(s, anew)
     s.run(600)
     assert phase(s) is Phase.PROVING
     assert "has had XID 79 in this boot" in sentences(s)[-1]
@@ -731,9 +732,7 @@ def test_a_page_that_says_nothing_of_the_fault_does_not_prove_the_boot(
     s.run(100)
     assert calls(s) == [("reboot", "m-0")]
     page.body = after
-    boot(s, "node-0")
-    if anew:
-        new_process(s, "node-0")
+    boots(s, anew)
     s.run(300)
     assert (phase(s), marked(s)) == (Phase.PROVING, ALL_MARKS)
     assert f"dcgm shows nothing of {reason} since the boot" in sentences(s)[-1]
@@ -749,9 +748,7 @@ def test_the_boot_is_not_proved_before_autopilots_check_has_run_in_it(anew: bool
     s.run(60)
     assert calls(s) == [("reboot", "m-0")]
     page.body = autopilot_page(without=["remapped"])
-    boot(s, "node-0")
-    if anew:
-        new_process(s, "node-0")
+    boots(s, anew)
     s.run(300)
     assert (phase(s), marked(s)) == (Phase.PROVING, ALL_MARKS)
     assert "autopilot shows nothing of RowRemapPending since the boot" in sentences(s)[-1]

@@ -297,6 +297,17 @@ def test_a_pause_while_it_is_read_again_before_the_mark_stops_the_mark(slow: int
     assert calls(s) == []
 
 
+def slowly(s: Stage, pauses: list[float]) -> Callable[[Asked, Callable[[], Any]], Any]:
+    """The answer comes after the first of ``pauses``, in seconds."""
+
+    def answered(asked: Asked, go: Callable[[], Any]) -> Any:
+        answer = go()
+        s.clock.advance(pauses[0])
+        return answer
+
+    return answered
+
+
 @pytest.mark.parametrize(
     ("marked", "sentence"),
     [
@@ -310,18 +321,13 @@ def test_an_api_server_that_is_too_slow_for_the_last_reads_holds_the_recovery(
 ) -> None:
     s, pauses = cast(REPLACES, agents=1), [0.8]
 
-    def slowly(asked: Asked, go: Callable[[], Any]) -> Any:
-        answer = go()
-        s.clock.advance(pauses[0])
-        return answer
-
     def reads(asked: Asked) -> bool:
         record = s.record("node-0")
         begun = record is not None and record.phase is Phase.RECOVERING
         cordoned = bool(s.node("node-0")["spec"].get("unschedulable"))
         return asked.method == "GET" and begun and cordoned is marked
 
-    s.api.fail_next(reads, slowly, times=9999)
+    s.api.fail_next(reads, slowly(s, pauses), times=9999)
     s.fault("node-0")
     s.run(300)
     assert calls(s) == []
@@ -336,11 +342,6 @@ def test_an_api_server_that_is_too_slow_for_the_last_reads_holds_the_recovery(
 def test_a_call_that_waits_for_an_api_server_is_announced_before_the_wait_and_right_before_the_call() -> None:
     s, pauses = cast(REPLACES, agents=1), [0.8]
 
-    def slowly(asked: Asked, go: Callable[[], Any]) -> Any:
-        answer = go()
-        s.clock.advance(pauses[0])
-        return answer
-
     def reads(asked: Asked) -> bool:
         return asked.method == "GET" and bool(s.node("node-0")["spec"].get("unschedulable"))
 
@@ -349,7 +350,7 @@ def test_a_call_that_waits_for_an_api_server_is_announced_before_the_wait_and_ri
         counted = [m for m in s.told.metrics if m.dimensions.get("Outcome") == "started"]
         return sum(e["count"] for e in events if e["reason"] == "Replacing"), len(counted)
 
-    s.api.fail_next(reads, slowly, times=9999)
+    s.api.fail_next(reads, slowly(s, pauses), times=9999)
     s.fault("node-0")
     s.run(600)
     assert (calls(s), announced()) == ([], (1, 1))

@@ -245,17 +245,18 @@ class LogReader:
         """What is nobody's is told once. Where the nodes are a part of the fleet, it may be another's."""
         for why in sorted(unresolved):
             self._metrics.loki_unresolved.inc(unresolved[why])
-            if why not in self._complaints and len(self._complaints) < MOST_COMPLAINTS:
-                self._complaints.add(why)
-                log.warning("Loki: %s", why)
+            self._tell_once(why)
 
     def _unread(self, node: str, text: str) -> None:
         """Only a line of the driver alone is believed: within others, a tenant may have words of its own."""
         self._metrics.loki_unresolved.inc()
         why = f"{node}: a line that names an XID is in a form that is not read"
+        self._tell_once(why, f"{why}: {visible(text[:SHOWN])}")
+
+    def _tell_once(self, why: str, sentence: str = "") -> None:
         if why not in self._complaints and len(self._complaints) < MOST_COMPLAINTS:
             self._complaints.add(why)
-            log.warning("Loki: %s: %s", why, visible(text[:SHOWN]))
+            log.warning("Loki: %s", sentence or why)
 
     # ------------------------------------------------------------ one node
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from recovery.agent.fleet.leader import LEASE, LENGTH
@@ -12,12 +12,13 @@ from recovery.console.doctor.api import DoctorApi
 from recovery.console.doctor.context import CheckContext, why_not
 from recovery.console.output import ago
 from recovery.errors import ApiError, NotFound, Unreadable
-from recovery.model import LogChoice
+from recovery.model import LogChoice, MetricRow
 from recovery.provider.protocol import Finding
 from recovery.quick import replace
 from recovery.signals.loki import SOURCE as LOKI
 from recovery.signals.prometheus import SOURCE as PROMETHEUS
 from recovery.signals.prometheus_answer import read, time_of
+from recovery.signals.prometheus_http import PrometheusClient
 from recovery.units import few
 
 AREA, OF_SIDECARS = "controller", "blockers"
@@ -44,9 +45,10 @@ def check(context: CheckContext) -> Iterator[Finding]:
     yield _leader(context.api, settings)
     if alerts or settings.policy.source(PROMETHEUS) is not None:
         yield (answers := _prometheus(settings, alerts))
-        if answers.ok:
-            yield from _rows(settings, context.api.time.now())
-            yield from _of_several_clusters(settings)
+        client, source = prometheus_of(settings), settings.policy.source(PROMETHEUS)
+        if answers.ok and client is not None and source is not None:
+            yield from _rows(client, source.metrics, context.api.time.now())
+            yield from _of_several_clusters(client, source.metrics)
     if (choice := settings.policy.source(LOKI)) is not None and choice.logs is not None:
         yield _loki(settings, choice.logs, context.api.time.now())
 
@@ -84,12 +86,9 @@ def _prometheus(settings: Settings, alerts: bool) -> Finding:
     return _answers("Prometheus", lambda: client.ask(ANYTHING), meanwhile)
 
 
-def _rows(settings: Settings, now: datetime) -> Iterator[Finding]:
+def _rows(client: PrometheusClient, rows: Sequence[MetricRow], now: datetime) -> Iterator[Finding]:
     """What the server answers to each row: it may refuse one, or know nothing of what it asks."""
-    client, source = prometheus_of(settings), settings.policy.source(PROMETHEUS)
-    if client is None or source is None:
-        return
-    for row in source.metrics:
+    for row in rows:
         named, finds = f"row {row.name}", f"no fault is found by {row.query}"
         try:
             found = read(row, answer := client.ask(row.query), None, now)
@@ -110,12 +109,11 @@ def _rows(settings: Settings, now: datetime) -> Iterator[Finding]:
             yield Finding(AREA, False, f"{named}: its query returns no series", finds)
 
 
-def _of_several_clusters(settings: Settings) -> Iterator[Finding]:
+def _of_several_clusters(client: PrometheusClient, rows: Sequence[MetricRow]) -> Iterator[Finding]:
     """The rows that ask for the nodes of all clusters, where the server has several: their Nodes may have one
     name."""
-    client, source = prometheus_of(settings), settings.policy.source(PROMETHEUS)
-    rows = list(dict.fromkeys(x.name for x in source.metrics if "cluster" not in x.query)) if source else []
-    if client is None or not rows:
+    of_all = list(dict.fromkeys(x.name for x in rows if "cluster" not in x.query))
+    if not of_all:
         return
     try:
         found = client.ask(CLUSTERS)
@@ -125,7 +123,7 @@ def _of_several_clusters(settings: Settings) -> Iterator[Finding]:
     if len(clusters) > 1:
         several = f"the server has {len(clusters)} clusters ({few(clusters, MOST_NAMED)})"
         why = "a Node of another cluster may have the name of one of yours: name your cluster in the query"
-        yield Finding(AREA, False, f"{several}, and these rows ask for all: {few(rows, MOST_NAMED)}", why)
+        yield Finding(AREA, False, f"{several}, and these rows ask for all: {few(of_all, MOST_NAMED)}", why)
 
 
 def _loki(settings: Settings, logs: LogChoice, now: datetime) -> Finding:
