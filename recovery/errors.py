@@ -8,6 +8,7 @@
     ├── Ambiguous                something may have been submitted: observe, never resubmit
     ├── Refused                  it cannot be done: hand over, with the reason
     │   └── KnowsNothing         whoever was asked knows no such thing, as one that is starting does not yet
+    │       └── KnowsNobody      a BMC refuses its user, as some do now and then to good credentials
     ├── Unreadable               a detector's page cannot be read, or is no page of metrics
     │   └── NoAnswer             a server could not be reached, so that it need not be asked anything else
     ├── Undecodable              a record or gate that this version cannot decode
@@ -82,6 +83,11 @@ class Refused(NodeRecoveryError):
 
 class KnowsNothing(Refused):
     """Whoever was asked knows no such thing. One that is starting knows nothing for a while."""
+
+
+class KnowsNobody(KnowsNothing):
+    """The BMC refuses its user. Some do so now and then to good credentials: HPE's, and NVIDIA's of
+    GB200, GB300 and Vera Rubin (dsx-ai-factory/infra-controller#69 and #5349)."""
 
 
 class ApiError(NodeRecoveryError):

@@ -20,7 +20,7 @@ from urllib.parse import urljoin
 from providers.baremetal.machine import Bmc, Credentials
 from recovery.clock import Clock
 from recovery.deadline import adapter_class, sent_while
-from recovery.errors import Ambiguous, KnowsNothing, NodeRecoveryError, Refused, Retry
+from recovery.errors import Ambiguous, KnowsNobody, KnowsNothing, NodeRecoveryError, Refused, Retry
 from recovery.provider.address import is_at
 from recovery.provider.words import one_line
 
@@ -29,11 +29,6 @@ ADDRESSES = 4  # urllib3 tries each address of a name in turn, each with the who
 LARGEST = 1024 * 1024  # bytes of an answer
 LATER = timedelta(seconds=15)
 MOST_PATIENCE = timedelta(minutes=10)  # a longer Retry-After is not believed
-
-
-class KnowsNobody(KnowsNothing):
-    """The BMC refuses its user. Some do so now and then to good credentials: HPE's, and NVIDIA's of
-    GB200, GB300 and Vera Rubin (dsx-ai-factory/infra-controller#69 and #5349)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from providers.baremetal.base import BareMetalProvider, unable
-from providers.baremetal.bmc import LATER, KnowsNobody, Limits, brief
+from providers.baremetal.bmc import LATER, Limits, brief
 from providers.baremetal.inventory import Inventory
 from providers.baremetal.machine import NAME, SYSTEM_PATH, canonical
 from providers.baremetal.system import (
@@ -28,7 +28,7 @@ from providers.baremetal.system import (
     stated,
 )
 from recovery.clock import Clock
-from recovery.errors import Ambiguous, KnowsNothing, Refused, Retry, SettingsError
+from recovery.errors import Ambiguous, KnowsNobody, KnowsNothing, Refused, Retry, SettingsError
 from recovery.model import (
     Gone,
     Machine,
