@@ -40,10 +40,16 @@ class Release:
         return run(program("helm"), verb, "node-recovery", *words, *place, home=self.home)
 
     def upgrade(self, *words: str) -> str:
+        """``helm upgrade``, once no namespace is being deleted: Helm cannot create anything there."""
+        self.plane.until("no namespace is being deleted", lambda: not self.ending(), 60)
         return self.helm("upgrade", str(self.chart), "--install", "--create-namespace", *IMAGE, *words)
 
     def goes_over(self, mode: str) -> str:
         return self.upgrade("--reset-then-reuse-values", "--set", f"mode={mode}")
+
+    def ending(self) -> list[str]:
+        namespaces = self.plane.get("/api/v1/namespaces")["items"]
+        return [n["metadata"]["name"] for n in namespaces if n["metadata"].get("deletionTimestamp")]
 
     def there(self, kind: str, name: str, namespace: str = "") -> bool:
         words = ("-n", namespace) if namespace else ()
