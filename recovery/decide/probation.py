@@ -395,7 +395,8 @@ def unproved(
         late = f"{what} was not proved within {span(allowed)}: {why}"
         return replace(hand_over(s, r, late), held=held)
     known = held is not None and (r.progress.holding is not None or tried.known(s, held))
-    if s.now - r.phase_since >= RESET and not known:
+    unjoined = bool(r.replacement_machine) and not r.replacement  # that it joined is written, and begins it
+    if s.now - r.phase_since >= RESET and not (known or unjoined):
         again = act(WriteRecord(replace(r, phase_since=s.now)), f"probation begins again: {why}")
         return replace(again, held=held)
     return wait(f"probation: {why}", POLLED, f"unproved {why}", held=held)

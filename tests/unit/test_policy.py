@@ -1081,6 +1081,18 @@ REPLACED: dict[str, Row] = {
         "unproved m-8 has not joined the cluster as a node",
         "probation: m-8 has not joined the cluster as a node",
     ),
+    "not joined, and its record is not written while nothing changes": (
+        replaced(replacement=None, now=NOW + 5 * MINUTE),
+        "wait",
+        "unproved m-8 has not joined the cluster as a node",
+        "probation: m-8 has not joined the cluster as a node",
+    ),
+    "gone again after it had joined": (
+        on_trial(replacement=None),
+        "act WriteRecord",
+        "proving",
+        "probation begins again: m-8 has not joined the cluster as a node",
+    ),
     "never joined": (
         replaced(replacement=None, now=NOW + 30 * MINUTE),
         "act WriteRecord",
