@@ -1,6 +1,6 @@
 """Write again what the pages have from the code: ``python docs/render.py``. A test says when to.
 
-Settings, commands, metrics and the states of a record are each on a page, between two comments,
+Settings, commands, metrics, what holds and the states of a record are each on a page, between two comments,
 ``<!-- NAME: made by docs/render.py -->`` and ``<!-- end of NAME -->``.
 """
 
@@ -14,6 +14,7 @@ import click
 
 from recovery.cli import group
 from recovery.config.settings import describe
+from recovery.decide.held import HELD, OTHERWISE
 from recovery.decide.lifecycle import TABLE, Event
 from recovery.model import Phase
 from recovery.report.metrics import Metrics
@@ -59,6 +60,13 @@ def metrics() -> Iterator[str]:
     for name, labels, what in Metrics().describe():
         braces = f"{{{','.join(labels)}}}" if labels else ""
         yield f"| `{name}{braces}` | {what[0].lower()}{what[1:].removesuffix('.')} |"
+
+
+def held() -> Iterator[str]:
+    yield "| reason | what holds |"
+    yield "| --- | --- |"
+    for reason, what in {**HELD, **OTHERWISE}.items():
+        yield f"| `{reason}` | {what} |"
 
 
 Moves = Mapping[tuple[Phase, Event], Phase]
@@ -117,6 +125,7 @@ PARTS: Mapping[str, tuple[str, Callable[[], Iterable[str]]]] = {
     "settings": ("settings.md", settings),
     "commands": ("commands.md", commands),
     "metrics": ("metrics.md", metrics),
+    "held": ("metrics.md", held),
     "states": ("code.md", states),
 }
 """What is made from the code -> the page of ``docs/`` that has it, and its lines."""

@@ -23,14 +23,14 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from recovery.decide import brakes
 from recovery.decide.decision import EventReason
+from recovery.decide.held import HELD
 from recovery.provider.declaration import Expected, did_you_mean, switch
 from recovery.provider.protocol import provider_names
 from recovery.units import parse_duration
 
 WEBHOOK_FORMATS = ("json", "slack")
-HOLDS = tuple(name for name, _ in brakes.STARTING)
+HOLDS = (*HELD, "off")  # that one has been allowed, and never holds
 
 
 class Mode(StrEnum):

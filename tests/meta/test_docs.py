@@ -13,6 +13,7 @@ import yaml
 
 from recovery.cli import group
 from recovery.config.policy_file import load_policy
+from recovery.decide.decision import EventReason
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = sorted((ROOT / "docs").glob("*.md"))
@@ -215,3 +216,9 @@ def test_every_law_that_is_named_is_in_the_list() -> None:
         for n in re.findall(r"\d+", group)
     }
     assert named == set(range(1, 12))
+
+
+def test_every_reason_of_an_event_is_explained() -> None:
+    chapter = (ROOT / "docs" / "metrics.md").read_text().partition("\n## Events\n")[2]
+    cells = re.findall(r"^\| (`.*?`) \|", chapter, re.MULTILINE)
+    assert sorted(name for cell in cells for name in re.findall(r"`(\w+)`", cell)) == sorted(EventReason)

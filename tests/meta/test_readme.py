@@ -20,8 +20,8 @@ WORDS_AT_MOST = 900
 RENDER = runpy.run_path(str(ROOT / "docs" / "render.py"))
 
 
-@pytest.mark.parametrize("name", ["settings", "commands", "metrics", "states"])
-def test_settings_commands_metrics_and_states_are_as_the_code_has_them(name: str) -> None:
+@pytest.mark.parametrize("name", ["settings", "commands", "metrics", "held", "states"])
+def test_what_the_pages_have_from_the_code_is_as_the_code_has_it(name: str) -> None:
     page = (DOCS / RENDER["PARTS"][name][0]).read_text()
     assert RENDER["rendered"](name, page) == page, "run: python docs/render.py"
 
