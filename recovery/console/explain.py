@@ -36,6 +36,8 @@ HISTORY = 6
 OLD = timedelta(seconds=30)
 """From then on the sentence says how old it is."""
 UNREADABLE = "unreadable"
+EXCLUDED_BY = (("by its label", "excluded"), ("the policy excludes", "excluded by the policy"))
+"""What the sentence says, and the hint. Neither helps a node that FLEET_SELECTOR leaves out."""
 HINTS = {
     "off": "set ENABLE_RECOVERY=true to let it act",
     "drill": "node-recovery inject NODE --remove ends the drill",
@@ -44,6 +46,7 @@ HINTS = {
     "blocked": "it starts by itself once nothing blocks; a rule with urgent: true does not wait",
     "boot": "it starts by itself once the kubelet has written to its Node; in fleet mode in a minute at most",
     "excluded": f"kubectl label node NODE {EXCLUDE}- includes it again",
+    "excluded by the policy": "exclude in the policy says so: change it there, or the node's labels",
     "handedOver": "node-recovery release NODE returns it to service; a new machine ends this, too",
     "lost": "node-recovery release NODE returns it to service",
     "budget": "a place is free when one of those that are out is proved, handed over or released",
@@ -174,6 +177,9 @@ def _hint(f: Facts, decision: dict[str, Any]) -> str:
         return _hint_while_off(f, decision, key)
     if key == "vanished" and (f.agent.get("agent") or {}).get("mode") == Mode.FLEET:
         key = "vanished in fleet mode"
+    if key == "excluded":
+        why = str(decision.get("reason", ""))
+        key = next((hint for words, hint in EXCLUDED_BY if words in why), "")
     if key == "budget" and " of 0 may be out" in str(decision.get("reason", "")):
         key = "budget of 0"
     return HINTS.get(key, "")

@@ -588,6 +588,14 @@ def excluded() -> Stage:
     return s
 
 
+def excluded_by_the_policy() -> Stage:
+    s = cast(policy_file() + b"exclude: [{labels: {pool: old}}]\n")
+    label(s, "node-0", pool="old")
+    s.fault("node-0")
+    s.run(10)
+    return s
+
+
 def vanished() -> Stage:
     s = at("suspect")
     s.store.request("DELETE", f"{RECORDS}/node-0")
@@ -651,6 +659,10 @@ HINTS: dict[str, tuple[Callable[[], Stage], str]] = {
     "another's claim": (claimed, "the other remediator must remove its mark"),
     "a deleted record": (vanished, "restart the agent to start a new recovery"),
     "an exclusion": (excluded, "kubectl label node node-0 noderecovery.dev/exclude- includes it again"),
+    "the policy's exclusion": (
+        excluded_by_the_policy,
+        "exclude in the policy says so: change it there, or the node's labels; it is decided",
+    ),
 }
 
 
