@@ -181,7 +181,7 @@ class LimitsModel(Strict):
         {"topology.kubernetes.io/zone": 1},
         'the same per value of a node label: one for each value, or a mapping of values, "*" for every other',
     )
-    brake: Portion = _default("30%", "above this share sick or unknown nothing is started")
+    brake: Portion = _default("30%", "above this share sick or unknown nothing starts or goes on")
     brake_per: Annotated[LimitPer | None, Given] = _optional(
         "the same per value of a node label; left out: instance type, at brake's share"
     )
