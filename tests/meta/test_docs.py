@@ -14,6 +14,7 @@ import yaml
 from recovery.cli import group
 from recovery.config.policy_file import load_policy
 from recovery.decide.decision import EventReason
+from recovery.model import Phase
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = sorted((ROOT / "docs").glob("*.md"))
@@ -222,3 +223,8 @@ def test_every_reason_of_an_event_is_explained() -> None:
     chapter = (ROOT / "docs" / "metrics.md").read_text().partition("\n## Events\n")[2]
     cells = re.findall(r"^\| (`.*?`) \|", chapter, re.MULTILINE)
     assert sorted(name for cell in cells for name in re.findall(r"`(\w+)`", cell)) == sorted(EventReason)
+
+
+def test_every_phase_of_a_record_is_explained() -> None:
+    chapter = (ROOT / "docs" / "words.md").read_text().partition("\n## The phases of a record\n")[2]
+    assert sorted(re.findall(r"^\| `(\w+)` \|", chapter, re.MULTILINE)) == sorted(Phase)
