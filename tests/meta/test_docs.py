@@ -14,7 +14,7 @@ import yaml
 from recovery.cli import group
 from recovery.config.policy_file import load_policy
 from recovery.decide.decision import EventReason
-from recovery.model import Phase
+from recovery.model import GROUP, Phase, names
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = sorted((ROOT / "docs").glob("*.md"))
@@ -228,3 +228,10 @@ def test_every_reason_of_an_event_is_explained() -> None:
 def test_every_phase_of_a_record_is_explained() -> None:
     chapter = (ROOT / "docs" / "words.md").read_text().partition("\n## The phases of a record\n")[2]
     assert sorted(re.findall(r"^\| `(\w+)` \|", chapter, re.MULTILINE)) == sorted(Phase)
+
+
+def test_every_label_annotation_and_taint_of_ours_is_explained() -> None:
+    page = (ROOT / "docs" / "settings.md").read_text()
+    chapter = page.partition("\n## Labels, annotations and taints\n")[2]
+    ours = [name for name in vars(names).values() if str(name).startswith(f"{GROUP}/")]
+    assert {name.removeprefix(f"{GROUP}/") for name in ours} <= set(re.findall(r"`([a-z-]+)", chapter))
