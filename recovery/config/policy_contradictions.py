@@ -6,12 +6,13 @@ which may be of any type here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import Any
 
 from recovery.catalog import reasons_known_to
-from recovery.config.policy_fields import on_one_line
+from recovery.config.policy_fields import comments
 from recovery.config.yaml_lines import Document, Mistake, Path, dotted
 from recovery.model import GROUP, LONGEST_RULE, Latch, PodMode, Step, asks_for_alerts
 from recovery.signals import never_joined
@@ -168,9 +169,16 @@ def _again(names: Iterable[Any]) -> Iterator[tuple[int, str, int]]:
 def _comments_in_folded(document: Document) -> Found:
     """What stands behind a comment would not be asked: an ``unless`` that spares healthy nodes, say."""
     for path, lines in document.folded.items():
-        asked, meant = (on_one_line(text).split() for text in (document.written[path], lines))
-        if path[-1:] == ("query",) and "".join(asked) != "".join(meant):
-            yield path, "a comment goes on to its end, since > makes one line of it; write | in place of >"
+        if path[-1:] != ("query",):
+            continue
+        there = [_bare(line) for line in lines]
+        if not all(any(_bare(x) in line for line in there) for x in comments(document.written[path])):
+            yield path, "a comment goes on to its end, for YAML makes one line of it: write it after |"
+
+
+def _bare(text: str) -> str:
+    """Without what YAML adds or leaves out where a text is folded or in quotes."""
+    return re.sub(r"[\s\\'\"]+", "", text)
 
 
 def _alerts(sources: list[dict[str, Any]]) -> Found:

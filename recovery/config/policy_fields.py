@@ -230,12 +230,18 @@ def row_name(value: Any) -> str:
 
 _IN_QUOTES = r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|`[^`]*`'
 _QUERYS_BLANK = re.compile(rf"({_IN_QUOTES})|(?:#[^\n]*|\s)+")
+_QUERYS_COMMENT = re.compile(rf"(?:{_IN_QUOTES})|(#[^\n]*)")
 _CLOSES = {")": "(", "]": "[", "}": "{"}
 
 
 def on_one_line(query: str) -> str:
     """Without its comments, which would go on to the end of it."""
     return _QUERYS_BLANK.sub(lambda x: x[1] or " ", query).strip()
+
+
+def comments(query: str) -> list[str]:
+    """Its comments, each to the end of its line."""
+    return [x[1] for x in _QUERYS_COMMENT.finditer(query) if x[1]]
 
 
 def _query(value: Any) -> str:

@@ -45,12 +45,12 @@ class Mistake:
 @dataclass
 class Document:
     """One document: plain data, the line of each path, and each scalar as it was written. ``folded``: the
-    lines of each scalar of which YAML makes one line (``>``)."""
+    lines of each scalar of which YAML makes one line: all on several lines, but those after ``|``."""
 
     data: Any = None
     lines: dict[Path, int] = field(default_factory=dict)
     written: dict[Path, str] = field(default_factory=dict)
-    folded: dict[Path, str] = field(default_factory=dict)
+    folded: dict[Path, list[str]] = field(default_factory=dict)
     mistakes: list[Mistake] = field(default_factory=list)
 
     def nearest(self, path: Path) -> Path:
@@ -142,9 +142,9 @@ class _Reader:
             return [self.value(child, (*path, index)) for index, child in enumerate(node.value)]
         assert isinstance(node, yaml.ScalarNode)
         self._document.written[path] = node.value
-        if node.style == ">":
-            here = self._lines[node.start_mark.line + 1 : node.end_mark.line + (node.end_mark.column > 0)]
-            self._document.folded[path] = "\n".join(here)
+        first, last = node.start_mark.line, node.end_mark.line
+        if node.style != "|" and first < last:
+            self._document.folded[path] = self._lines[first : last + 1]
         return self._scalar(node)
 
     def _items(self, node: yaml.MappingNode, path: Path) -> Iterator[tuple[str, Any]]:

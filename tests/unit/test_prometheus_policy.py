@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -67,18 +68,28 @@ def test_a_comment_in_a_query_ends_with_its_line() -> None:
     )
 
 
-def test_a_comment_in_a_folded_query_is_told_where_more_follows_it() -> None:
+SPARED = "max by (node) (ib_dev) # one for each\n            unless on (node) node_under_maintenance == 1"
+LAST = "max by (node)\n            (ib_dev{{a={0}b\n            c{0}}})  # one for each"
+ON_SEVERAL_LINES = {
+    "folded": (">-\n            {}", '"'),
+    "in double quotes": ('"{}"', '\\"'),
+    "in quotes": ("'{}'", "''"),
+    "plain": ("{}", '"'),
+}
+
+
+@pytest.mark.parametrize(("form", "quote"), ON_SEVERAL_LINES.values(), ids=ON_SEVERAL_LINES)
+def test_a_comment_in_a_query_of_which_yaml_makes_one_line_is_told_where_more_follows_it(
+    form: str, quote: str
+) -> None:
     """YAML makes one line of it, before anybody can tell where the comment ended."""
-    folded = OWN.replace("max by (node) (ib_dev)\n", COMMENTED.replace("|", ">"))
-    assert folded != OWN
-    (told,) = mistakes(folded)
-    assert told.endswith(
-        "query: a comment goes on to its end, since > makes one line of it; write | in place of >"
-    )
-    lines = ">-\n          max by (node)\n          (ib_dev{a='b\n          c'})  # one for each\n"
-    source = parsed(OWN.replace("max by (node) (ib_dev)\n", lines)).policy.source("prometheus")
+    spared = SPARED.replace(" #", "#") if form == "{}" else SPARED  # else it is a comment of YAML's
+    (told,) = mistakes(OWN.replace("max by (node) (ib_dev)\n", f"{form.format(spared)}\n"))
+    assert told.endswith("a comment goes on to its end, for YAML makes one line of it: write it after |")
+    lines = form.format(LAST.format(quote))
+    source = parsed(OWN.replace("max by (node) (ib_dev)\n", f"{lines}\n")).policy.source("prometheus")
     assert source is not None
-    assert source.metrics[0].query == "max by (node) (ib_dev{a='b c'})"
+    assert re.fullmatch(r"""max by \(node\) \(ib_dev\{a=(["'])b c\1\}\)""", source.metrics[0].query)
 
 
 @pytest.mark.parametrize(
