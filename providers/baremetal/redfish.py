@@ -81,6 +81,7 @@ class RedfishProvider(BareMetalProvider):
         self._own = "" if concluder else environ.get("NODE_NAME", "")
         self._known: dict[tuple[str, str], tuple[float, object, Any]] = {}
         self._switched_on: dict[str, float] = {}
+        """When each machine's BMC took the last order to switch it on, or may have."""
         self._lacking = Lacking(clock)
         self.call_timeout = self._limits.longest
 
@@ -154,31 +155,30 @@ class RedfishProvider(BareMetalProvider):
         system = talk.own(self._asked(talk, self._path(data)))
         if not isinstance(outcome(talk.who, system, data), Unfinished):
             return
-        now = self._clock.monotonic()
-        since = now - self._switched_on.get(machine.id, -math.inf)
+        since = self._clock.monotonic() - self._switched_on.get(machine.id, -math.inf)
         if since < SWITCHED_ON_AGAIN:
             left = timedelta(seconds=SWITCHED_ON_AGAIN - since)
             raise Retry(
                 f"{talk.who} was asked {since:.0f} s ago to switch it on, and says that it is off", left
             )
-        self._switched_on[machine.id] = now
         try:
-            self._switch_on(talk, system)
+            self._patiently(machine, partial(self._switch_on, machine, talk, system), "switching on")
         except Refused as error:
             if since < TAKES_TO_SWITCH_ON:  # it took the order before this one, and is behind
                 raise Retry(error.reason, LATER) from error
-            del self._switched_on[machine.id]
             raise
 
-    def _switch_on(self, talk: Talk, system: Any) -> None:
+    def _switch_on(self, machine: Machine, talk: Talk, system: Any) -> None:
         offered = talk.offered(system) or UNSAID
         try:
             talk.reset(system, next((kind for kind in SWITCH_ON if kind in offered), ON))
-        except (Ambiguous, KnowsNothing) as lost:  # to switch on what is on does nothing
+        except Ambiguous as lost:  # to switch on what is on does nothing
+            self._switched_on[machine.id] = self._clock.monotonic()
             raise Retry(lost.reason, LATER) from lost
         except Refused:
             if power_of(talk.same(system.path)) == OFF:  # else some BMCs refuse it because it is done
                 raise
+        self._switched_on[machine.id] = self._clock.monotonic()
 
     # ------------------------------------------------------------ witness, doctor
 

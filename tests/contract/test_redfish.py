@@ -1390,6 +1390,45 @@ def test_one_refusal_of_good_credentials_leaves_no_machine_switched_off(
     assert world.resets() == ["ForceOff", "On", "On"]
 
 
+def test_an_order_to_switch_on_that_was_turned_away_is_none_that_it_took(
+    world: RedfishWorld, off_and_on: RedfishProvider, machine: Machine
+) -> None:
+    """Else what it refuses after one 401 passed for an order that it has begun to carry out, until the step's
+    deadline and a quarter of an hour: the machine is off, and nobody is told."""
+    reference = switched_off(world, off_and_on, machine)
+    world.answers(401, None)
+    with pytest.raises(Retry, match=r"\(HTTP 401\).*; asking again"):
+        off_and_on.finish(machine, reference)
+    world.clock.ahead += 30
+    world.answers(403, None)
+    with pytest.raises(Refused, match=r"\(HTTP 403\)"):
+        off_and_on.finish(machine, reference)
+
+
+def test_credentials_that_every_order_to_switch_on_is_refused_for_are_a_persons(
+    world: RedfishWorld, off_and_on: RedfishProvider, machine: Machine
+) -> None:
+    reference = switched_off(world, off_and_on, machine)
+    for expected in (Retry, Retry, Refused):
+        world.answers(401, None)
+        with pytest.raises(expected, match=r"\(HTTP 401\)"):
+            off_and_on.finish(machine, reference)
+        world.clock.ahead += 30
+    assert world.resets() == ["ForceOff", "On", "On", "On"]
+
+
+def test_a_bmc_is_behind_for_five_minutes_after_the_order_that_it_took(
+    world: RedfishWorld, off_and_on: RedfishProvider, machine: Machine
+) -> None:
+    reference = switched_off(world, off_and_on, machine)
+    off_and_on.finish(machine, reference)
+    for expected in (*[Retry] * 4, Refused):
+        world.later()
+        world.answers(400, error("iLO.2.14.InvalidOperationForSystemState"))
+        with pytest.raises(expected, match="InvalidOperationForSystemState"):
+            off_and_on.finish(machine, reference)
+
+
 def test_what_has_no_second_step_is_not_finished(
     world: RedfishWorld, provider: RedfishProvider, machine: Machine
 ) -> None:
