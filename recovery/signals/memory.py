@@ -63,9 +63,9 @@ class State:
 
 def looks_back(state: State, at: datetime) -> bool:
     """Whether a detector that was just started may still read what one before it has counted (its
-    ``lookback``)."""
+    ``lookback``). Where clocks were set back by hours since, that is not so for hours."""
     started = (x for x in (state.restarted_at, state.began_at) if x is not None)
-    return any(at - x < LOOKS_BACK for x in started)
+    return any(abs(at - x) < LOOKS_BACK for x in started)
 
 
 def problems(state: State) -> tuple[Problem, ...]:

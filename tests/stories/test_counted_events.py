@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from recovery_testkit.stage import Stage
 
-from recovery.errors import Refused
+from recovery.errors import Refused, Unreadable
 from recovery.model import Phase
 from tests.builders.exporters import dcgm_page
 from tests.builders.policies import HEAD
@@ -29,6 +30,7 @@ from tests.stories.scenes import (
     the_record,
     value,
 )
+from tests.stories.test_clocks import SetBack
 from tests.stories.test_exporters import exporter
 
 PAGE = (Path(__file__).parents[1] / "captures" / "kernel-and-xid" / "00-healthy.prom").read_bytes()
@@ -141,6 +143,24 @@ def test_a_line_that_a_restarted_detector_reads_again_did_not_happen_again() -> 
         s.run(30)
     assert (s.record("node-0"), calls(s)) == (None, [])
     killed(s, 1, times=2)
+    assert calls(s) == REBOOTED
+
+
+@pytest.mark.parametrize("first", ["the agent", "the detector"])
+def test_what_happens_after_all_clocks_were_set_back_counts(first: str) -> None:
+    """The detector was just started, by clocks that were hours ahead. What it read again is long over."""
+    s = Stage(OOMS)
+    clocks = SetBack(s, timedelta(hours=3))
+    s.nodes(4)
+    page = s.pages["node-0"]
+    page.body, page.error = ooms(2), Unreadable("connection refused") if first == "the agent" else None
+    s.agent("node-0")
+    s.run(3)
+    page.body, page.error = ooms(0), None
+    s.run(60)
+    clocks.set_right()
+    s.run(60)
+    killed(s, 0)
     assert calls(s) == REBOOTED
 
 
