@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 from recovery.decide.assessment import Assessment
@@ -56,7 +56,7 @@ def with_ladder_of(s: Situation, a: Assessment, r: Record, d: Diagnosis) -> tupl
         intent=None,
         replacement="",
         replacement_machine="",
-        scopes=scopes_told(s, scopes_of(labels_counted(s), labels_told(s))),
+        scopes=scopes_kept(s, labels_counted(s)),
     )
     return chosen, why
 
@@ -82,10 +82,18 @@ def without_tried(ladder: tuple[Rung, ...], tried: tuple[Step, ...]) -> tuple[Ru
     return tuple(left)
 
 
+def scopes_kept(s: Situation, labels: Mapping[str, str]) -> tuple[str, ...]:
+    """What a record keeps of the ``labels`` of its node, by which that goes on to count."""
+    return _and_of_the_brake(s, scopes_of(labels, labels_told(s)), labels)
+
+
 def scopes_told(s: Situation, told: tuple[str, ...]) -> tuple[str, ...]:
     """``told``, and the values that the brake goes by: a node counts there, too, when it has gone."""
-    braked = scopes_of(labels_counted(s), s.policy.limits.brake_per)
-    return tuple(dict.fromkeys((*told, *braked)))
+    return _and_of_the_brake(s, told, labels_counted(s))
+
+
+def _and_of_the_brake(s: Situation, told: tuple[str, ...], labels: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*told, *scopes_of(labels, s.policy.limits.brake_per))))
 
 
 def labels_told(s: Situation) -> set[str]:

@@ -5,13 +5,15 @@ Clean up after a closed one, repeat that a person has the node, or open a record
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from recovery.decide import brakes
 from recovery.decide.acknowledged import late_witness, worth_a_record
 from recovery.decide.assessment import Assessment
 from recovery.decide.boot import agrees
-from recovery.decide.budget import places
+from recovery.decide.budget import labels_told_of, places
+from recovery.decide.chosen_ladder import scopes_kept
 from recovery.decide.claims import other_machine
 from recovery.decide.decision import (
     REPEAT,
@@ -64,7 +66,7 @@ from recovery.decide.room import MOST_FAULTS, kept
 from recovery.decide.situation import Situation
 from recovery.decide.standing import before_service, standing_now, words
 from recovery.decide.stated_since import as_released, brought_up_to_date, stated_after
-from recovery.model import TAINT, Fault, Kind, Machine, Phase, Record, Step
+from recovery.model import TAINT, Fault, Kind, Machine, NodeView, Phase, Record, Step
 from recovery.quick import replace
 from recovery.units import few, span
 
@@ -382,6 +384,7 @@ def new_record(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
         phase_since=s.now,
         rule=found[0].rule_name,
         boot_confirmed=agrees(s),
+        scopes=scopes_kept(s, _labels_at_first(s, s.node, machine)),
     )
     more = len(told_apart(d.fault for d in found)) - 1
     also = f" (and {more} more)" if more else ""
@@ -400,14 +403,20 @@ def new_record(s: Situation, found: tuple[Diagnosis, ...]) -> Record:
             acknowledged_more=old.acknowledged_more,
             boot_confirmed=fresh.boot_confirmed or (old.boot_confirmed and old.machine.id == machine.id),
             recovered_at=old.recovered_at,
-            # A person has it: it counted by these labels, and goes on to, if its Node has lost them.
-            scopes=old.scopes if old.phase is Phase.HANDED_OVER and old.machine.id == machine.id else (),
         )
         if tried := steps_in_vain(s, old, fresh):
             past = f"{span(s.now - recovered_at(old))} after {tried[-1].value} was proved"
             seen = f"{name(faults[0])} is back{also}, {past}: the same incident"
             fresh = replace(fresh, tried=tried)
     return note(fresh, s.now, HistoryEvent.SUSPECT, seen)
+
+
+def _labels_at_first(s: Situation, node: NodeView, machine: Machine) -> Mapping[str, str]:
+    """The labels by which a record that is opened counts its node. Those that a node in a person's hands has
+    lost go on to count."""
+    old = s.record
+    theirs = old is not None and old.phase is Phase.HANDED_OVER and old.machine.id == machine.id
+    return labels_told_of(node, old) if old is not None and theirs else node.labels
 
 
 def steps_in_vain(s: Situation, old: Record, new: Record) -> tuple[Step, ...]:

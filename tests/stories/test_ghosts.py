@@ -225,6 +225,38 @@ def loses(s: Stage, node: str, label: str) -> None:
     patch_node(s, node, {"metadata": {"labels": {label: None}}})
 
 
+def tolerated(limits: str, sick: int) -> Stage:
+    """The same ten; what the first ``sick`` have is tolerated for a minute."""
+    s = Stage(policy_file("{do: replace, within: 30m}", after="1m", limits=f"{MANY}, {limits}"))
+    for i in range(40):
+        s.add_node(f"node-{i}", f"m-{i}", **{TYPE: "p5" if i < 10 else "m5"})
+    for i in range(10):
+        s.agent(f"node-{i}")
+    s.run(3)
+    for i in range(sick):
+        s.fault(f"node-{i}")
+    s.run(5)
+    assert set(records(s).values()) == {"suspect"}
+    return s
+
+
+def test_nodes_that_lose_a_label_while_their_fault_is_tolerated_are_held_by_the_brake_of_that_label() -> None:
+    s = tolerated("budgetPer: {}, brake: 30%", sick=5)
+    for node in list(records(s)):
+        loses(s, node, TYPE)
+    s.run(90)
+    assert (calls(s), set(records(s).values())) == ([], {"waiting"})
+    assert f"5 of 10 nodes with {TYPE}=p5 are sick" in s.actors["agent of node-0"].sentences[-1]
+
+
+def test_nodes_that_lose_their_zone_while_their_fault_is_tolerated_count_for_its_budget() -> None:
+    s = tolerated(f"budgetPer: {{{ZONE}: 1}}, brake: 90%", sick=3)
+    for node in ("node-0", "node-1"):
+        loses(s, node, ZONE)
+    s.run(90)
+    assert len(calls(s)) == len(slots(s)) == 1
+
+
 def test_a_node_that_has_lost_its_label_in_the_queue_is_held_by_the_brake_of_that_label() -> None:
     s = ten_in_the_queue("budgetPer: {}, brake: 30%", sick=5)
     loses(s, "node-0", TYPE)
