@@ -433,12 +433,17 @@ def of_a_silent_device(fault: Fault, reading: Reading) -> bool:
     A process that has seen the device knows that it is unknown now. One that was started since sees only the
     others, and must not take their good status for that of the device.
     """
+    return bool(silent_devices(fault, reading))
+
+
+def silent_devices(fault: Fault, reading: Reading) -> tuple[str, ...]:
+    """Which of the devices of ``fault`` those are."""
     there = devices_of(fault, reading) or frozenset()
     if names_one_device(fault.device):
-        return _says_nothing_of_one(fault.device, there)
-    # Of several, those with an address: an index may be another GPU's once one is gone.
-    several = (x for x in fault.device.split(", ") if any(map(_ADDRESS.fullmatch, _places(x))))
-    return any(_says_nothing_of_one(one, there) for one in several)
+        named: Iterable[str] = (fault.device,)
+    else:  # those with an address: an index may be another GPU's once one is gone
+        named = (x for x in fault.device.split(", ") if any(map(_ADDRESS.fullmatch, _places(x))))
+    return tuple(x for x in named if _says_nothing_of_one(x, there))
 
 
 def _says_nothing_of_one(device: str, there: frozenset[str]) -> bool:

@@ -33,6 +33,7 @@ from recovery.decide.diagnosis import (
     not_by_its_own_rule,
     of_a_silent_device,
     read_no_more,
+    silent_devices,
     stated,
     tolerated,
     why_reported,
@@ -317,7 +318,8 @@ def _without_its_device(f: Fault, reading: Reading) -> str:
     check has not run since the boot."""
     if (there := devices_of(f, reading)) is not None and not there:
         return f"{f.source} shows nothing of {f.reason} since the boot"
-    return f"{f.source} shows other devices, but not {f.device}" if of_a_silent_device(f, reading) else ""
+    missed = ", ".join(silent_devices(f, reading))
+    return f"{f.source} shows other devices, but not {missed}" if missed else ""
 
 
 def _without_its_type(f: Fault, reading: Reading) -> str:

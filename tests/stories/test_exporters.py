@@ -634,6 +634,17 @@ def test_two_gpus_that_do_not_come_back_with_the_boot_are_missed(anew: bool) -> 
     assert (phase(s), calls(s)) == (Phase.RECOVERED, [("reboot", "m-0")])
 
 
+def test_of_two_gpus_only_the_one_that_does_not_come_back_is_said_to_be_missed() -> None:
+    s, page = staged("{source: dcgm}", REBOOT)
+    page.body = dcgm_page(xids={4: 79, 5: 79})
+    s.run(30)
+    page.body = dcgm_page(gpus=without(5))
+    boot(s, "node-0")
+    s.run(300)
+    assert sentences(s)[-1].startswith("probation: dcgm shows other devices, but not GPU 5 00000000:63:00.0")
+    assert "GPU 4" not in sentences(s)[-1]
+
+
 def test_a_gpu_is_missed_by_a_record_of_so_many_faults_that_their_words_are_cut() -> None:
     """All that its GPU has is on the record, and its name is shorter there."""
     s, page = staged("{source: dcgm}", REBOOT, page=dcgm_page(counted={}, health={}, actions={}))
