@@ -27,7 +27,7 @@ from recovery.decide.decision import (
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.situation import Situation
 from recovery.decide.tried import over
-from recovery.model import GROUP, TAINT, Record, ValidationRun
+from recovery.model import GROUP, TAINT, JobView, Record, ValidationRun
 from recovery.quick import replace
 from recovery.units import span
 
@@ -35,6 +35,9 @@ OF_NODE = f"{GROUP}/node"
 KEPT = 24 * 3600
 """Seconds for which an ended Job is kept, if its CronJob has no ``ttlSecondsAfterFinished``."""
 LEAST_KEPT = 3600
+LOOKED_AT = 300
+"""Seconds for which Kubernetes leaves a Job alone once it is late. It deletes the pod then, and counts it as
+failed, whether it ever ran or not."""
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 
 
@@ -43,6 +46,8 @@ def failure(s: Situation, r: Record) -> str | None:
     if r.validate is None or r.validation is None or s.job is None or s.job.node != r.node:
         return None
     job = f"the validation Job {r.validation.job}"
+    if s.job.unrun:
+        return None
     if s.job.succeeded is False:
         return f"{job} failed: {s.job.why or 'it gives no reason'}"
     if s.job.succeeded is None and late(s, r):
@@ -55,11 +60,24 @@ def impossible(s: Situation, r: Record) -> str | None:
     if r.validate is None or r.validation is None:
         return None
     job = f"the validation Job {r.validation.job}"
+    if s.job is not None and s.job.node != r.node:
+        return f"{job} is of another node ({s.job.node or 'none'})"
     if s.job is not None:
-        return f"{job} is of another node ({s.job.node or 'none'})" if s.job.node != r.node else None
+        return _never_ran(s, r, s.job)
     if not late(s, r):
         return None
     return f"{job} was not seen within {span(r.validate.within)}: {s.job_problem or 'it is not there'}"
+
+
+def _never_ran(s: Situation, r: Record, job: JobView) -> str | None:
+    """That the Job is over, or late, and none of its pods ever ran: a quota or a queue keeps them back, or
+    their image cannot be pulled."""
+    assert r.validate is not None
+    assert r.validation is not None
+    if job.succeeded or not job.unrun or not (job.succeeded is False or late(s, r)):
+        return None
+    why = f"the validation Job {r.validation.job} did not run within {span(r.validate.within)}: {job.unrun}"
+    return f"{why} ({job.why})" if job.why else why
 
 
 def late(s: Situation, r: Record) -> bool:
@@ -113,8 +131,8 @@ def job_of(cron_job: Mapping[str, Any], name: str, node: str, seconds: float) ->
     spec.setdefault("backoffLimit", 0)
     # A Job that is gone before its result was read would be created again.
     spec["ttlSecondsAfterFinished"] = max(spec.get("ttlSecondsAfterFinished", KEPT), LEAST_KEPT)
-    limit = int(seconds)
-    spec["activeDeadlineSeconds"] = min(spec.get("activeDeadlineSeconds") or limit, limit)
+    own = spec.get("activeDeadlineSeconds")
+    spec["activeDeadlineSeconds"] = own if own and own < seconds else int(seconds) + LOOKED_AT
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

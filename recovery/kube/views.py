@@ -123,7 +123,17 @@ def job_view(obj: Json) -> JobView:
     }
     succeeded = True if "Complete" in ended else False if "Failed" in ended else None
     made = _moment((obj.get("metadata") or {}).get("creationTimestamp"))
-    return JobView(template.get("nodeName") or "", succeeded, ended.get("Failed", ""), made)
+    unrun = _unrun(obj.get("status") or {})
+    return JobView(template.get("nodeName") or "", succeeded, ended.get("Failed", ""), made, unrun)
+
+
+def _unrun(status: Json) -> str:
+    """Why no pod of a Job can have found anything; "" where one runs or has ended, or that is not known."""
+    if status.get("failed") or status.get("succeeded"):
+        return ""
+    if not status.get("active"):
+        return "no pod was made of it"
+    return "its pod does not run" if status.get("ready") == 0 else ""
 
 
 def event_view(obj: Json) -> NodeEvent:

@@ -186,12 +186,14 @@ class FailedPod:
 @dataclass(frozen=True, slots=True)
 class JobView:
     """A Job. ``succeeded`` is None while it runs. ``why``: the reason that its status gives for a failure.
-    ``made``: when it was created, by the API server's clock; None where it does not say."""
+    ``made``: when it was created, by the API server's clock; None where it does not say.
+    ``unrun``: why no pod of it can have found anything; empty where one runs, or has ended."""
 
     node: str
     succeeded: bool | None = None
     why: str = ""
     made: datetime | None = None
+    unrun: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,12 +61,21 @@ def jobs(s: Stage) -> list[dict[str, Any]]:
     return list(s.store.request("GET", JOBS).body["items"])
 
 
-def job_ends(s: Stage, condition: str, reason: str = "") -> None:
-    """The Job controller's word on the latest Job."""
+def job_ends(s: Stage, condition: str, reason: str = "", ran: bool = True) -> None:
+    """The Job controller's word on the latest Job, of which a pod ``ran``."""
+    ended = {"Complete": "succeeded", "Failed": "failed"}[condition] if ran else ""
     name = jobs(s)[-1]["metadata"]["name"]
     conditions = [{"type": condition, "status": "True", "reason": reason, "message": ""}]
-    path, body = f"{JOBS}/{name}/status", {"status": {"conditions": conditions}}
+    counts = {"active": None, "ready": 0, ended: 1} if ended else {}
+    path, body = f"{JOBS}/{name}/status", {"status": {"conditions": conditions, **counts}}
     assert s.store.request("PATCH", path, body=body, content_type=MERGE, user_agent="jobs").status == 200
+
+
+def job_has(s: Stage, **counts: int) -> None:
+    """What the Job controller counts of the latest Job's pods. It leaves out each that is 0 but ``ready``."""
+    path = f"{JOBS}/{jobs(s)[-1]['metadata']['name']}/status"
+    answer = s.store.request("PATCH", path, body={"status": counts}, content_type=MERGE, user_agent="jobs")
+    assert answer.status == 200
 
 
 def rebooted(s: Stage, number: int = 2) -> None:
@@ -131,7 +140,7 @@ def test_what_the_cron_job_leaves_out_is_made_whole() -> None:
     s.run(130)
     (job,) = jobs(s)
     limit = job["spec"]["activeDeadlineSeconds"]
-    assert (limit, type(limit)) == (1200, int), "a server takes no float for it"
+    assert (limit, type(limit)) == (1500, int), "a server takes no float for it"
     assert job["spec"]["ttlSecondsAfterFinished"] == 3600, "long enough to be looked at"
 
 
@@ -162,7 +171,9 @@ def test_a_job_that_does_not_end_is_not_waited_for_for_ever() -> None:
     s = cast(rules(VALIDATE, "{do: drain, within: 10m}, {do: reboot, within: 10m}"))
     cron_job(s)
     rebooted(s)
-    s.run(130 + 19 * 60)
+    s.run(130)
+    job_has(s, active=1, ready=1)
+    s.run(19 * 60)
     assert phase(s) is Phase.PROVING
     s.run(90)
     assert phase(s) is Phase.HANDED_OVER
@@ -209,6 +220,44 @@ def test_an_agent_that_waits_long_is_not_taken_for_dead() -> None:
     assert not [h for h in holders if "node-1" in h], "no peer took it"
 
 
+NEVER_RAN = {
+    "its image cannot be pulled": ({"active": 1, "ready": 0}, "", "its pod does not run"),
+    "a queue suspends it": ({"ready": 0}, "", "no pod was made of it"),
+    "no controller looks at it": ({}, "", "no pod was made of it"),
+    "a quota forbids its pod": (
+        {"ready": 0},
+        "DeadlineExceeded",
+        "no pod was made of it (DeadlineExceeded)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("counts", "ends", "why"), NEVER_RAN.values(), ids=NEVER_RAN)
+def test_a_job_of_which_no_pod_ever_ran_says_nothing_against_the_machine(
+    counts: dict[str, int], ends: str, why: str
+) -> None:
+    s = cast(rules(VALIDATE))
+    cron_job(s)
+    rebooted(s)
+    s.run(130)
+    job_has(s, **counts)
+    if ends:
+        job_ends(s, "Failed", ends, ran=False)
+    s.run(21 * 60, step=2)
+    assert (phase(s), calls(s), marked(s)) == (Phase.HANDED_OVER, [("reboot", "m-0")], ALL_MARKS)
+    assert the_record(s).sentence.endswith(f" did not run within 20 min: {why}")
+
+
+def test_a_job_that_runs_on_past_its_time_leads_to_the_next_step() -> None:
+    s = cast(rules(VALIDATE))
+    cron_job(s)
+    rebooted(s)
+    s.run(130)
+    job_has(s, active=1, ready=1)
+    s.run(21 * 60, step=2)
+    assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
+
+
 @pytest.mark.parametrize("why", ["no CronJob", "no right to see it"])
 def test_a_validation_that_nobody_could_make_or_see_says_nothing_against_the_machine(why: str) -> None:
     s = cast(rules(VALIDATE))
@@ -248,6 +297,8 @@ def test_a_job_that_somebody_deleted_is_made_again_and_has_all_of_its_time() -> 
     rebooted(s)
     s.run(130 + 19 * 60, step=2)
     s.store.request("DELETE", f"{JOBS}/{jobs(s)[-1]['metadata']['name']}")
+    s.run(10, step=2)
+    job_has(s, active=1, ready=1)
     s.run(19 * 60, step=2)
     assert (phase(s), calls(s), len(jobs(s))) == (Phase.PROVING, [("reboot", "m-0")], 1)
     s.run(2 * 60, step=2)
@@ -289,7 +340,9 @@ def test_a_job_that_a_server_dates_hours_ahead_is_late_all_the_same() -> None:
         )
 
     s.api.fail_next(lambda a: a.method == "GET" and a.path.startswith(f"{JOBS}/node"), dated, times=10**6)
-    s.run(130 + 21 * 60, step=2)
+    s.run(130)
+    job_has(s, active=1, ready=1)
+    s.run(21 * 60, step=2)
     assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
 
 
