@@ -50,7 +50,15 @@ from recovery.decide.decision import (
     wait,
 )
 from recovery.decide.history import HistoryEvent, note
-from recovery.decide.marks import CORDON, disown_patch, mark_patch, not_on, out_of_service_patch, unmark_patch
+from recovery.decide.marks import (
+    CORDON,
+    OUR_MARKS,
+    disown_patch,
+    mark_patch,
+    not_on,
+    out_of_service_patch,
+    unmark_patch,
+)
 from recovery.decide.on_gate import STARTING, changed
 from recovery.decide.situation import Situation
 from recovery.decide.validation import job_of
@@ -73,6 +81,9 @@ from recovery.report.publish import Publisher
 
 CREATE_AGAIN = timedelta(seconds=15)
 FIRST_BACK_OFF, WORST_BACK_OFF = 0.15, 5.0
+FAILED = 500
+"""What an API server answers that fails on a request, as where an admission webhook is down. The next try may
+end in the same way for hours."""
 CONFLICT = "409 Conflict: another agent wrote first; reading it again"
 
 
@@ -363,7 +374,8 @@ class Executor:
         if (patch := mark_patch(s.node, marks)) is not None:
             new = list(map(str, not_on(s.node, marks.taints)))
             at_first = s.record.phase is Phase.RECOVERING and not s.record.in_flight
-            if refused := self._refused(s, patch, new or ([CORDON] if at_first else [])):
+            cordon = [CORDON] if at_first else []
+            if refused := self._refused(s, patch, new or cordon, cordon):
                 return refused
         now = self._w.cluster.time.now()
         r = s.record
@@ -379,8 +391,9 @@ class Executor:
         assert s.record is not None
         if s.record.marks:
             self._w.records.write(replace(s.record, marks=Marks()))
-        if (patch := unmark_patch(s.node)) is not None:
-            self._w.cluster.patch_node(s.node_name, patch)
+        patch = unmark_patch(s.node)
+        if patch is not None and (refused := self._refused(s, patch, [OUR_MARKS], [OUR_MARKS])):
+            return replace(refused, report=Report(EventReason.HELD, warning=True))
         return Performed()
 
     def _out_of_service(self, s: Situation, on: bool) -> Performed:
@@ -403,22 +416,27 @@ class Executor:
         self._w.records.write(replace(s.record, marks=replace(marks, taints=left)))
         return Performed()
 
-    def _refused(self, s: Situation, patch: dict[str, Any], taints: list[str]) -> Performed | None:
-        """Patch the Node. Where the API server says no, ``taints`` are not asked for again for a while, or
-        ``CORDON`` is not. Without them the error is raised. None: it was done.
+    def _refused(
+        self, s: Situation, patch: dict[str, Any], what: list[str], failing: list[str] | None = None
+    ) -> Performed | None:
+        """Patch the Node. Where the API server says no, ``what`` is not asked for again for a while; where it
+        fails on the patch, as with an admission webhook that is down, ``failing`` is not. Without them the
+        error is raised. None: it was done.
         """
         try:
             self._w.cluster.patch_node(s.node_name, patch)
-        except (ApiUnavailable, Conflict, TooManyRequests):
+        except (Conflict, TooManyRequests):
             raise
         except ApiError as error:
-            if not taints:
+            failed = isinstance(error, ApiUnavailable)
+            if failed:
+                what = failing or [] if error.status == FAILED else []
+            if not what:
                 raise
             memory, now = self._observer.memory(s.node_name), self._w.clock.monotonic()
-            for taint in taints:
-                memory.refuse(taint, error.reason, now, LONGEST_REFUSAL)
-            not_done = f"{CORDON} was refused" if taints == [CORDON] else _not_set(taints)
-            return Performed(f"{s.node_name}: {not_done}: {error.reason}")
+            for each in what:
+                memory.refuse(each, error.reason, now, None if failed else LONGEST_REFUSAL)
+            return Performed(f"{s.node_name}: {_not_done(what)}: {error.reason}")
         return None
 
     # ------------------------------------------------------------ an action's second step
@@ -490,6 +508,12 @@ class Executor:
             return hold(memory.job_problem, CREATE_AGAIN, "validation")
         memory.job_problem = ""
         return Performed()
+
+
+def _not_done(what: list[str]) -> str:
+    if what == [CORDON]:
+        return f"{CORDON} was refused"
+    return f"{OUR_MARKS} do not come off" if what == [OUR_MARKS] else _not_set(what)
 
 
 def _not_set(taints: list[str]) -> str:

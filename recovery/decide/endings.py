@@ -16,11 +16,12 @@ from recovery.decide.decision import (
     Unmark,
     WriteRecord,
     act,
+    hold,
 )
 from recovery.decide.diagnosis import diagnosed, name, told_apart
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
-from recovery.decide.marks import anothers, marked, of_no_record, out_of_service
+from recovery.decide.marks import OUR_MARKS, anothers, marked, of_no_record, out_of_service
 from recovery.decide.remembered import forgotten, remembered
 from recovery.decide.room import kept
 from recovery.decide.situation import Role, Situation
@@ -85,13 +86,20 @@ def end(s: Situation, r: Record, event: Event, why: str, report: Report) -> Deci
         and s.node is not None
         and ((r.marks and same_node_object(s, r)) or has_our_marks(s))
     ):
-        return act(Unmark(), f"{why}; our marks come off", Report(EventReason.UNCORDONED))
+        return marks_off(s, why)
     closed = close(r, s.now, event, why)
     # A proof by what was called for says that the machine was mended or replaced, whatever was wrong with it.
     as_before = event is Event.CLEARED or (event is Event.PROVED and r.intent is None)
     if as_before and s.role is Role.OWNER and (theirs := still_a_persons(s, r)):
         return _back_to_the_person(s, closed, theirs, why)
     return act(WriteRecord(closed), why, report)
+
+
+def marks_off(s: Situation, why: str) -> Decision:
+    """Take our marks off. Where that was refused just now, it is said, and tried again in a moment."""
+    if OUR_MARKS in s.refusals:
+        return hold(f"{why}; but {OUR_MARKS} do not come off: {s.refusals[OUR_MARKS]}", key="refused")
+    return act(Unmark(), f"{why}; {OUR_MARKS} come off", Report(EventReason.UNCORDONED))
 
 
 def _back_to_the_person(s: Situation, closed: Record, theirs: tuple[Fault, ...], why: str) -> Decision:

@@ -22,7 +22,6 @@ from recovery.decide.decision import (
     EventReason,
     RemoveRecord,
     Report,
-    Unmark,
     WriteRecord,
     act,
     first_answer,
@@ -52,6 +51,7 @@ from recovery.decide.endings import (
     end,
     has_our_marks,
     marked_anew,
+    marks_off,
     same_node_object,
     up_again,
 )
@@ -94,7 +94,7 @@ def tidy_up(s: Situation, r: Record) -> Decision | None:
         return act(call_off(s, r), f"{r.sentence}; what was asked for is called off")
     kept = r.phase is Phase.HANDED_OVER or (r.phase is Phase.LOST and same_boot(s, r))
     if has_our_marks(s) and not kept:
-        return act(Unmark(), f"{r.sentence}; our marks come off", Report(EventReason.UNCORDONED))
+        return marks_off(s, r.sentence)
     return kept_slot
 
 

@@ -26,6 +26,7 @@ from recovery.model import (
 
 Patch = dict[str, Any]
 CORDON = "the cordon"
+OUR_MARKS = "our marks"
 """What a patch of the Node that sets our own marks is called among the refusals."""
 
 

@@ -193,11 +193,12 @@ def test_a_drain_whose_pods_cannot_be_listed_ends_in_time_as_its_policy_says(the
     assert calls(s) == ([("replace", "m-0")] if then == "force" else [])
 
 
-def test_a_cordon_that_is_refused_for_as_long_as_the_step_may_take_is_a_persons() -> None:
+@pytest.mark.parametrize("status", [403, 500], ids=["denied", "the webhook is down"])
+def test_a_cordon_that_is_refused_for_as_long_as_the_step_may_take_is_a_persons(status: int) -> None:
     """By an admission webhook, say. Then another node has its turn."""
     s = cast(policy_file("{do: drain, within: 5m, then: force}, {do: replace, within: 30m}"), agents=2)
     patched = lambda a: a.method == "PATCH" and a.path == "/api/v1/nodes/node-0"  # noqa: E731
-    s.api.fail_next(patched, refused(403, "Forbidden", "no cordons here"), times=10**6)
+    s.api.fail_next(patched, refused(status, "", "no cordons here"), times=10**6)
     s.fault("node-0")
     s.run(240)
     assert phase(s) is Phase.RECOVERING

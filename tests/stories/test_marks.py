@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from recovery_testkit.kubefaults import refused
 from recovery_testkit.stage import Stage, npd_page
 
 from recovery.catalog import claims
@@ -29,6 +30,7 @@ from tests.stories.scenes import (
     marked,
     messages,
     new_process,
+    no_place,
     patch_node,
     phase,
     plugin_page,
@@ -420,3 +422,32 @@ def test_so_it_does_in_fleet_mode_though_the_controller_looks_after_the_node_no_
     _put_back(s)
     s.run(30)
     assert not taints(s)
+
+
+@pytest.mark.parametrize("status", [403, 500], ids=["denied", "the webhook is down"])
+def test_marks_that_may_not_come_off_are_told_with_the_reason_and_come_off_once_they_may(status: int) -> None:
+    s = cast(REBOOTS)
+    s.fault("node-0")
+    s.run(5)
+    boot(s, "node-0")
+    s.pages["node-0"].body = npd_page()
+    why = "only SREs may uncordon"
+    s.api.fail_next(
+        lambda a: a.method == "PATCH" and a.path == "/api/v1/nodes/node-0",
+        refused(status, "", why),
+        times=10**6,
+    )
+    s.run(130)
+    tries = s.api.pending
+    s.run(1200, step=2)
+    assert (phase(s), marked(s)) == (Phase.PROVING, ALL_MARKS)
+    said = s.actors["agent of node-0"].sentences[-1]
+    proved = "proved: node-0 was healthy for 2 min on its own page"
+    assert said.startswith(f"{proved}; but our marks do not come off: ")
+    assert said.endswith(why)
+    assert any(why in message for message in messages(s, "Held"))
+    assert messages(s, "Uncordoned") == []
+    assert tries - s.api.pending < 150, "not in a loop"
+    s.api.heal()
+    s.run(35)
+    assert (phase(s), marked(s), no_place(s)) == (Phase.RECOVERED, NO_MARKS, True)
