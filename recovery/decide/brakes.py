@@ -27,10 +27,10 @@ from recovery.decide.correlated import approved
 from recovery.decide.diagnosis import diagnosed, rule_of, was_treated
 from recovery.decide.hardware import hardware
 from recovery.decide.reboot_first import reboots_first
-from recovery.decide.selector import identity, selects
+from recovery.decide.selector import excluded_by_label, identity, selects
 from recovery.decide.situation import ABOUT_NOW, MOST_SLOTS, Situation
 from recovery.decide.windows import blocked, outside, stopped_by_blocker, stopped_outside
-from recovery.model import EXCLUDE, Census, Gate, GroupStart, Phase, Share, Slot, Step, share_for
+from recovery.model import Census, Gate, GroupStart, Phase, Share, Slot, Step, share_for
 from recovery.units import hour, span
 
 Question = Callable[[Situation], str | None]
@@ -74,8 +74,8 @@ def excluded(s: Situation) -> str | None:
     labels = s.node.labels if s.node else {}
     if s.outside:
         return "the node is none of FLEET_SELECTOR any more"
-    if labels.get(EXCLUDE) == "true":
-        return f"the node is excluded by its label {EXCLUDE}=true"
+    if label := excluded_by_label(labels):
+        return f"the node is excluded by its label {label}"
     for wanted in s.policy.exclude:
         if selects(wanted, labels):
             wanted_labels = ",".join(f"{k}={v}" for k, v in wanted.items())

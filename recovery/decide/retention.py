@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from recovery.decide.marks import marked
+from recovery.decide.selector import excluded_by_label
 from recovery.decide.standing import standing
-from recovery.model import EXCLUDE, Kind, Limits, NodeView, Phase, Reading, Record
+from recovery.model import Kind, Limits, NodeView, Phase, Reading, Record
 
 LEAST = timedelta(days=1)
 """No record is removed sooner after it was closed, however many there are. To an agent that was cut off
@@ -40,7 +41,7 @@ def counts_on(r: Record, node: NodeView, machine: str) -> str | None:
     """What the record is still needed for, by the Node of its name. ``machine`` is the Node's, or empty."""
     if marked(node):
         return "our marks are on its node"
-    if node.labels.get(EXCLUDE) == "true":
+    if excluded_by_label(node.labels):
         return "its node is excluded"
     if not machine:
         return "which machine its node is on is not known"

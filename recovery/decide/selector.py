@@ -7,7 +7,19 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from hashlib import sha256
 
+from recovery.model import EXCLUDE
+
 LONGEST = 200
+NOT_EXCLUDED = frozenset({"false", "no", "off", "0"})
+
+
+def excluded_by_label(labels: Mapping[str, str]) -> str | None:
+    """The label with which a person keeps recovery off a node; None where it has none.
+
+    Whoever writes ``True``, or a ticket's number, means it as well. Only what says no does not count.
+    """
+    value = labels.get(EXCLUDE)
+    return None if value is None or value.lower() in NOT_EXCLUDED else f"{EXCLUDE}={value}"
 
 
 def selects(wanted: Mapping[str, str], labels: Mapping[str, str]) -> bool:

@@ -18,6 +18,7 @@ from tests.stories.scenes import (
     calls,
     cast,
     exclude,
+    label,
     marked,
     messages,
     new_process,
@@ -255,6 +256,20 @@ def test_an_excluded_node_is_told_of_and_not_marked() -> None:
     assert (s.record("node-0"), calls(s), marked(s)) == (None, [], NO_MARKS)
     assert messages(s, "Held")[0].startswith(
         "NeuronHasError_DMA_ERROR: nothing is done: the node is excluded"
+    )
+
+
+@pytest.mark.parametrize("value", ["True", "yes", "INC-1234", ""])
+def test_a_node_is_excluded_whatever_a_person_writes_but_no(value: str) -> None:
+    s = cast(count=8, agents=2)
+    label(s, "node-0", **{"noderecovery.dev/exclude": value})
+    label(s, "node-1", **{"noderecovery.dev/exclude": "false"})
+    s.fault("node-0")
+    s.fault("node-1")
+    s.run(60)
+    assert calls(s) == [("replace", "m-1")]
+    assert messages(s, "Held")[0].endswith(
+        f"the node is excluded by its label noderecovery.dev/exclude={value}"
     )
 
 
