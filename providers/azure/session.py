@@ -17,6 +17,7 @@ from typing import Any
 
 from providers.azure import errors
 from providers.azure.settings import MANAGER, PUBLIC
+from providers.azure.throttle import Throttled
 from recovery.clock import Clock
 from recovery.deadline import adapter_class, sent_while
 from recovery.errors import Ambiguous, Refused, Retry, SettingsError
@@ -94,7 +95,7 @@ class AzureSession:
         self.endpoint = MANAGER.of(environ)
         self._credential: Any = None
         self._clients: dict[tuple[str, str], Any] = {}
-        self._busy: dict[bool, tuple[float, str]] = {}  # mutating -> until when nothing is asked, and why
+        self._throttled = Throttled(clock)
 
     @property
     def longest(self) -> float:
@@ -111,7 +112,7 @@ class AzureSession:
     def read(self, subscription: str, what: str, ask: Callable[[Any], Any], service: str = "compute") -> Any:
         """``ask`` a client for something, and read all of it there. Raises ``Retry`` or ``Refused``."""
         client = self._client(service, subscription, what)
-        return self._call(lambda: ask(client), what, mutating=False)
+        return self._call(lambda: ask(client), what, (service, subscription), mutating=False)
 
     def get(self, subscription: str, path: str, what: str) -> Mapping[str, Any]:
         """A JSON document of Resource Manager's by its path, which begins with a slash."""
@@ -142,7 +143,7 @@ class AzureSession:
             not_late(self._clock, begun, PREPARE, what, "getting a token")
             hook = {"polling": False, "raw_response_hook": seen}
             with sent_while(lambda: self._clock.boottime() - begun <= self._limits.connected):
-                self._call(lambda: ask(client)(**hook), what, mutating=True)
+                self._call(lambda: ask(client)(**hook), what, (service, subscription), mutating=True)
         finally:
             client.close()
         if not seen.azures:  # these calls need no document, and to the SDK any page is an acceptance
@@ -152,9 +153,9 @@ class AzureSession:
             )
         return seen.operation
 
-    def _call(self, ask: Callable[[], Any], what: str, mutating: bool) -> Any:
-        until, why = self._busy.get(mutating, (0.0, ""))
-        if (left := until - self._clock.monotonic()) > 0:
+    def _call(self, ask: Callable[[], Any], what: str, of: tuple[str, str], mutating: bool) -> Any:
+        left, why = self._throttled.left((*of, mutating), what)
+        if left > 0:
             raise Retry(f"{what} was not sent: {why}", timedelta(seconds=left))
         try:
             return ask()
@@ -166,8 +167,8 @@ class AzureSession:
         except Exception as error:
             translated = errors.translate(error, what, mutating)
             if errors.status_of(error) == 429 and isinstance(translated, Retry):
-                end = self._clock.monotonic() + translated.after.total_seconds()
-                self._busy[mutating] = (end, translated.reason)
+                after = translated.after.total_seconds()
+                self._throttled.hold((*of, mutating), what, after, translated.reason)
             raise translated from error
 
     # ------------------------------------------------------------ clients and tokens

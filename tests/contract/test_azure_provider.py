@@ -592,6 +592,36 @@ def test_a_throttled_api_is_not_asked_before_its_time(
     assert provider.preflight(machine, Step.REBOOT).not_yet == ""
 
 
+def test_a_machine_that_is_throttled_holds_no_other_one(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    """Each VM has a limit of its own, so that it does not "throttle other resources". Twenty minutes are seen
+    in the field, and one controller asks for all nodes."""
+    other = provider.identify(world.node_of(world.second))
+    world.arm.refuse(429, retry_after=1200, on="GET *")
+    with pytest.raises(Retry, match=r"Azure throttles a look at instance 0"):
+        provider.preflight(machine, Step.REDEPLOY)
+    assert provider.preflight(other, Step.REDEPLOY).not_yet == ""
+
+
+def test_two_things_that_are_throttled_at_once_hold_all_of_their_subscription(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    """It is then the subscription's limit that is used up, which each more request would only prolong."""
+    other, third = provider.identify(world.node_of(world.second)), AzureWorld(world.arm)
+    for each, wait in ((machine, 120), (other, 60)):
+        world.arm.refuse(429, retry_after=wait, on="GET *")
+        with pytest.raises(Retry, match="Azure throttles"):
+            provider.preflight(each, Step.REBOOT)
+    asked = world.calls()
+    with pytest.raises(Retry, match="was not sent: Azure throttles") as held:
+        provider.preflight(provider.identify(third.node), Step.REBOOT)
+    assert world.calls() == asked
+    assert held.value.after.total_seconds() <= 60
+    world.clock.ahead += 61
+    assert provider.preflight(provider.identify(third.node), Step.REBOOT).not_yet == ""
+
+
 def test_what_was_asked_a_moment_ago_is_not_asked_again(
     world: AzureWorld, provider: AzureProvider, machine: Machine
 ) -> None:
