@@ -177,10 +177,12 @@ def _hint(f: Facts, decision: dict[str, Any]) -> str:
         return _hint_while_off(f, decision, key)
     if key == "vanished" and (f.agent.get("agent") or {}).get("mode") == Mode.FLEET:
         key = "vanished in fleet mode"
+    reason = str(decision.get("reason", ""))
     if key == "excluded":
-        why = str(decision.get("reason", ""))
-        key = next((hint for words, hint in EXCLUDED_BY if words in why), "")
-    if key == "budget" and " of 0 may be out" in str(decision.get("reason", "")):
+        key = next((hint for words, hint in EXCLUDED_BY if words in reason), "")
+    if key == "brake" and "the brake is on" not in reason:
+        return ""  # nobody could be counted: the sentence says what to do
+    if key == "budget" and " of 0 may be out" in reason:
         key = "budget of 0"
     return HINTS.get(key, "")
 

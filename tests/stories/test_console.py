@@ -700,6 +700,17 @@ def test_explain_promises_no_place_of_a_budget_that_was_made_0_while_a_node_is_o
     assert second.startswith("  Next: the policy lets none start: a budget in it is 0")
 
 
+def test_explain_promises_no_start_where_the_policy_counts_nobody(sit: Sit) -> None:
+    s = cast(policy_file(limits="cooldown: 0s, population: {labels: {pool: nobodys}}"))
+    s.fault("node-0")
+    s.run(10)
+    out = ok(sit(s).run("explain", "node-0"))
+    assert out.splitlines()[0].endswith(
+        "limits.population selects no node in the cluster: nothing starts until it selects one"
+    )
+    assert "by itself when fewer nodes are sick" not in out
+
+
 def test_an_agent_of_another_node_is_not_believed(sit: Sit) -> None:
     s = cast()
     terminal = sit(s)
