@@ -471,7 +471,13 @@ def _kind(device: str) -> str:
 def _places(device: str) -> frozenset[str]:
     """By what a GPU is known again though its index is another one: its UUID, or its address on the bus. On
     another host, the machine that was moved there has other GPUs at the same addresses."""
-    return frozenset() if "=" in device else frozenset(device.split(" ")[2:])
+    return frozenset() if "=" in device else frozenset(map(_place, device.split(" ")[2:]))
+
+
+def _place(word: str) -> str:
+    """An address as each name of a GPU has it: short names have only a part of its domain."""
+    domain, _, rest = word.partition(":")
+    return f"{domain[-4:]}:{rest}" if _ADDRESS.fullmatch(word) and not domain[:-4].strip("0") else word
 
 
 def names_one_device(device: str) -> bool:

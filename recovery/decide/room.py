@@ -35,11 +35,16 @@ def kept(faults: Iterable[Fault]) -> tuple[Fault, ...]:
 
 
 def with_short_message(f: Fault) -> Fault:
-    return replace(f, message=shortened(f.message, SHORT_MESSAGE), device=short_device(f.device))
+    """``f`` with fewer words. Where it is about several devices, its message gives way to their names."""
+    device = short_device(f.device)
+    left = SHORT_MESSAGE - max(0, size(device) - SHORT_DEVICE)
+    return replace(f, message=shortened(f.message, left), device=device)
 
 
 def short_device(name: str) -> str:
-    """A device as a record of many faults names it."""
+    """A device as a record of many faults names it. Of several each is known again by its address."""
+    if ", " in name:
+        return shortened(name, LONGEST_DEVICE)
     if size(name) > SHORT_DEVICE and ":" in (short := without_uuid(name)):
         name = short
     return shortened(name, SHORT_DEVICE)

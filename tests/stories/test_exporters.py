@@ -628,8 +628,31 @@ def test_two_gpus_that_do_not_come_back_with_the_boot_are_missed(anew: bool) -> 
     boots(s, anew)
     s.run(300)
     assert (phase(s), marked(s)) == (Phase.PROVING, ALL_MARKS)
-    assert "dcgm shows other devices, but not GPU 4 00000000:62:00.0" in sentences(s)[-1]
+    assert "dcgm shows other devices, but not GPU 4 0000:62:00.0" in sentences(s)[-1]
     page.body = dcgm_page()
+    s.run(300)
+    assert (phase(s), calls(s)) == (Phase.RECOVERED, [("reboot", "m-0")])
+
+
+@pytest.mark.parametrize("several", [3, 8])
+def test_of_many_gpus_each_is_missed_by_a_record_of_many_faults(several: int) -> None:
+    """A switch takes all of a machine off the bus. Their names gave way before the messages did."""
+    s, page = staged("{source: dcgm}", REBOOT, page=dcgm_page(counted={}, health={}, actions={}))
+    gpus, codes = range(several), (46, 48, 62, 64, 74, 79, 95, 109, 119, 120)
+    page.body = dcgm_page(
+        counted={(gpu, code): 1 for code in codes for gpu in gpus},
+        health={(gpu, watch): (20, "DCGM_FR_PCI_REPLAY_RATE") for watch in WATCHES for gpu in gpus},
+        actions=dict.fromkeys(gpus, 2),
+        remap_failed=gpus,
+    )
+    s.run(100)
+    assert calls(s) == [("reboot", "m-0")]
+    page.body = dcgm_page(gpus=without(several - 1), counted={}, health={}, actions={})
+    boot(s, "node-0")
+    s.run(300)
+    assert (phase(s), marked(s)) == (Phase.PROVING, ALL_MARKS)
+    assert f"dcgm shows other devices, but not GPU {several - 1} 0000:" in sentences(s)[-1]
+    page.body = dcgm_page(counted={}, health={}, actions={})
     s.run(300)
     assert (phase(s), calls(s)) == (Phase.RECOVERED, [("reboot", "m-0")])
 
@@ -641,7 +664,7 @@ def test_of_two_gpus_only_the_one_that_does_not_come_back_is_said_to_be_missed()
     page.body = dcgm_page(gpus=without(5))
     boot(s, "node-0")
     s.run(300)
-    assert sentences(s)[-1].startswith("probation: dcgm shows other devices, but not GPU 5 00000000:63:00.0")
+    assert sentences(s)[-1].startswith("probation: dcgm shows other devices, but not GPU 5 0000:63:00.0")
     assert "GPU 4" not in sentences(s)[-1]
 
 

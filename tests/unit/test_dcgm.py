@@ -79,7 +79,7 @@ def test_the_same_xid_after_a_restart_that_forgot_it_is_a_new_statement() -> Non
 
 def test_an_xid_of_two_gpus_is_one_fault_of_both() -> None:
     reading = pages(dcgm_page(), dcgm_page(xids={3: 79}), dcgm_page(xids={3: 79, 5: 79}))[1]
-    assert the_one(reading).device == "GPU 3 00000000:61:00.0, GPU 5 00000000:63:00.0"
+    assert the_one(reading).device == "GPU 3 0000:61:00.0, GPU 5 0000:63:00.0"
 
 
 @pytest.mark.parametrize("xid", [13, 31, 43, 45, 63, 94, 145, 154])
@@ -496,7 +496,9 @@ BOTH = "GPU 5 00000000:63:00.0, GPU 6 00000000:64:00.0"
         (BOTH, [GPU, f"GPU 6 {UUIDS[6]} 00000000:64:00.0"], False),
         (BOTH, [f"GPU 5 {UUIDS[6]} 00000000:64:00.0"], True),
         (BOTH[:-1], [GPU], False),  # the second one's address is cut
-        (short_device(BOTH), [GPU], False),
+        (short_device(BOTH), [GPU], True),
+        ("GPU 5 0000:63:00.0, GPU 6 0000:64:00.0", [GPU, f"GPU 6 {UUIDS[6]} 00000000:64:00.0"], False),
+        ("GPU 5 0000:63:00.0, GPU 6 0000:64:00.0", [GPU, f"GPU 6 {UUIDS[6]} 00010000:64:00.0"], True),
         (short_device(BOTH), [f"GPU 5 {UUIDS[6]} 00000000:64:00.0"], True),
         ("model=H100, 80GB,gpu=1", ["model=H100, 80GB,gpu=2"], False),
         ("GPU 7", ["GPU 6"], True),
