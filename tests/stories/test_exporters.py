@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from recovery_testkit.kubefaults import Asked, lost_request
-from recovery_testkit.stage import Page, Stage
+from recovery_testkit.stage import Page, Stage, npd_page
 
 from recovery.errors import Unreadable
 from recovery.model import Phase
@@ -614,6 +614,30 @@ def test_a_gpu_that_does_not_come_back_with_the_boot_is_not_mended_by_it(anew: b
     s.run(3600, step=10)
     assert (phase(s), calls(s)) == (Phase.HANDED_OVER, [("reboot", "m-0")])
     judge(s, faulty=["node-0"])
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["the agent goes on", "the agent restarts"])
+def test_nor_is_it_where_the_kernels_log_stated_the_same_which_says_nothing_of_a_gpu_that_is_gone(
+    anew: bool,
+) -> None:
+    """The GPU pack and dcgm-exporter have one name for it. The new boot's log has no line of that GPU."""
+    s, page = staged("{type: GpuXid}", REBOOT)
+    xid = b'problem_counter{reason="GpuXid79"} %d\nproblem_gauge{reason="GpuXid79",type="GpuXid"} %d\n'
+    log = [npd_page() + xid % (n, n) for n in (0, 1)]
+    s.pages["node-0"].body = log[0]
+    s.run(30)
+    s.pages["node-0"].body, page.body = log[1], dcgm_page(xids={5: 79})
+    s.run(60)
+    assert calls(s) == [("reboot", "m-0")]
+    assert {f.source for f in the_record(s).faults} == {"npd", "dcgm"}
+    s.pages["node-0"].body, page.body = log[0], dcgm_page(gpus=without(5))
+    boots(s, anew)
+    s.run(300)
+    assert (phase(s), marked(s)) == (Phase.PROVING, ALL_MARKS)
+    assert f"dcgm shows other devices, but not GPU 5 {UUIDS[5]}" in sentences(s)[-1]
+    page.body = dcgm_page()
+    s.run(300)
+    assert (phase(s), calls(s)) == (Phase.RECOVERED, [("reboot", "m-0")])
 
 
 @pytest.mark.parametrize("anew", [False, True], ids=["the agent goes on", "the agent restarts"])
