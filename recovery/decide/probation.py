@@ -269,10 +269,12 @@ def _blind_to_what_was_treated(s: Situation, r: Record) -> str:
     It is not known while all sources that stated it are unknown: a condition is Unknown, say, or as it was
     before the boot. On the same machine a source that is silent in this boot does not count either: its pod
     is not there, or its series are gone, or those of the very device, or its check has not run. Where one
-    shows other devices and not that one, it takes a source that tells devices apart to say otherwise.
+    shows other devices and not that one, it takes a source that tells devices apart to say otherwise. And a
+    detector whose page says that a check has not run has written its good condition without one.
     """
     read = [(f, reading) for f in r.treated_faults if (reading := s.reading_of(f.source)) is not None]
     missed = {(f.type, f.reason) for f, reading in read if silent_devices(f, reading)}
+    not_run = {(f.type, f.reason) for f, x in read if f.source == PAGE and _without_its_type(f, x)}
 
     def blind(f: Fault) -> str | None:
         reading = s.reading_of(f.source)
@@ -282,6 +284,8 @@ def _blind_to_what_was_treated(s: Situation, r: Record) -> str:
         if why or r.replacement_machine:
             return why
         if (f.type, f.reason) in missed and devices_of(f, reading) is None:
+            return None
+        if (f.type, f.reason) in not_run and f.source == CONDITIONS:
             return None
         silent = reading.silent.get(f.type) or reading.silent.get("*", "")
         shown = _without_series(s, f, reading) or _without_its_device(f, reading)

@@ -32,6 +32,7 @@ from tests.stories.scenes import (
     swap_record,
     the_record,
 )
+from tests.stories.test_conditions import COUNT, COUNT_GOOD, writes
 
 REPLACES = policy_file("{do: replace, within: 30m}")
 REPLACED = [("replace", "m-0")]
@@ -678,6 +679,32 @@ def test_a_boot_is_not_proved_before_the_plugin_has_run_in_it(page: bytes, why: 
         new_process(s, "node-0")
     s.run(200)
     assert (phase(s), why in sentences(s)[-1]) == (Phase.PROVING, True)
+    s.pages["node-0"].body = plugin_page(False, 0)
+    s.run(200)
+    assert (phase(s), calls(s)) == (Phase.RECOVERED, [("reboot", "m-0")])
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["the agent goes on", "the agent restarts"])
+def test_nor_by_the_good_condition_that_its_detector_writes_as_it_starts(anew: bool) -> None:
+    """Page and condition are of one detector, and by default both are read."""
+    s = cast(policy_file(match="type: GpuNvlink", remedy="{do: reboot}"))
+    s.pages["node-0"].body = plugin_page(False, 0)
+    writes(s, COUNT_GOOD)
+    s.run(10)
+    s.pages["node-0"].body = plugin_page(True, 1)
+    writes(s, COUNT)
+    s.run(60)
+    assert calls(s) == [("reboot", "m-0")]
+    assert {f.source for f in the_record(s).faults} == {"npd", "conditions"}
+    s.pages["node-0"].body = NOTHING_YET
+    boot(s, "node-0")
+    s.run(5)
+    writes(s, COUNT_GOOD)
+    if anew:
+        new_process(s, "node-0")
+    s.run(200)
+    assert phase(s) is Phase.PROVING
+    assert "the check of GpuNvlink has had no result since the boot" in sentences(s)[-1]
     s.pages["node-0"].body = plugin_page(False, 0)
     s.run(200)
     assert (phase(s), calls(s)) == (Phase.RECOVERED, [("reboot", "m-0")])
