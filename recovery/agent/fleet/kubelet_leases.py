@@ -227,13 +227,17 @@ class KubeletLeases:
     def _weighed(
         self, quiet: Mapping[str, NodeView], asked: Mapping[str, NodeView], looks: Mapping[str, _Lease]
     ) -> str:
-        """Why those that are silent may have one cause: fewer are known to have been alive since, and of more
-        it is not known yet, or their Nodes do not show it. A certificate has run out, say. The brake could
-        not count them (law 10). One that cannot be read is not waited for."""
+        """Why those that are silent may have one cause: others seem to be, and their Nodes do not show it;
+        or fewer are known to have been alive since, and of more it is not known yet. A certificate has run
+        out, say, or a rack has lost its network. The brake could not count them (law 10). One that cannot be
+        read is not waited for."""
         known = {name: looks.get(name) or self._of(node) for name, node in asked.items()}
         leases = {name: x for name, x in known.items() if x is not None}
         write = {name for name, x in leases.items() if self._wrote(asked[name], x.first)} - quiet.keys()
         silent = {name for name, x in leases.items() if x.stays} - write
+        hidden = {name for name, x in leases.items() if x.is_unchanged} - write - quiet.keys()
+        if hidden and silent & quiet.keys():
+            return f"of {len(hidden)} more whose Leases stay as they are the Nodes do not show it yet"
         since = _unchanged_since(x for name, x in leases.items() if x.stays and name in quiet)
         alive = {name for name, x in leases.items() if x.alive >= since and not x.stays} | write
         without = {name for name, x in leases.items() if not x.version}
