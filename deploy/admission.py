@@ -568,6 +568,7 @@ LOST_FIELDS = (
     "marks",
     "sentence",
     "history",
+    "scopes",
 )
 MOMENT = "{0}.matches('^[-0-9]{{10}}T[:0-9]{{8}}([.][0-9]+)?Z$')"
 LOST_SHAPE = both(

@@ -538,7 +538,9 @@ def as_agents_write_it(node: str, at: str) -> Record:
     """A record that is lost, before its line of history."""
     machine = Machine(provider="aws", id="i-0123456789abcdef0", route={"zone": "a"})
     return Record(
-        node, Phase.LOST, machine, "uid", "boot", (), parse_moment(at), sentence="lost: it was deleted"
+        *(node, Phase.LOST, machine, "uid", "boot", (), parse_moment(at)),
+        scopes=("fleet", "topology.kubernetes.io/zone=a"),
+        sentence="lost: it was deleted",
     )
 
 

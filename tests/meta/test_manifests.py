@@ -18,6 +18,9 @@ import pytest
 from recovery_testkit.kubeschema import settle, violations
 
 from recovery.decide import budget, remembered, room
+from recovery.decide.decision import WriteRecord
+from recovery.decide.orphan import conclude
+from recovery.decide.situation import Role
 from recovery.model import (
     GROUP,
     VERSION,
@@ -54,7 +57,10 @@ from recovery.model import (
 )
 from recovery.store import gate as gates
 from recovery.store import record_codec as records
+from tests.builders.gates import gate, slot
 from tests.builders.manifests import CRDS, DEPLOY, crd, documents, manifest
+from tests.builders.nodes import node
+from tests.builders.situations import situation
 
 KUSTOMIZATIONS = sorted(DEPLOY.rglob("kustomization.yaml"))
 AT = datetime(2026, 11, 21, 10, 15, 0, 250_000, tzinfo=UTC)
@@ -472,6 +478,19 @@ def test_the_policies_know_the_layouts_and_the_fields_that_the_program_writes() 
         "acknowledged": remembered.MOST_KEPT,
         "starts": records.STARTS,
     }
+
+
+def test_the_policies_let_every_field_of_a_lost_record_pass_that_who_sees_its_slot_writes() -> None:
+    said = runpy.run_path(str(DEPLOY / "admission.py"))
+    taken = replace(slot("node-0", "record-1"), machine="m-0", provider_id="fake:///workers/m-0")
+    for there in (node(), None):
+        seen = situation(record=None, node=there, role=Role.CONCLUDER, gate=gate(slots=(taken,)))
+        effect = conclude(seen).effect
+        assert isinstance(effect, WriteRecord)
+        status = records.encode(effect.record)["status"]
+        written = {field for field, value in status.items() if value not in ([], {}, "", 0, "0s")}
+        assert "scopes" in written
+        assert written <= set(said["LOST_FIELDS"])
 
 
 def test_from_outside_nothing_of_the_pods_is_reached_but_the_port_of_metrics_and_probes() -> None:
