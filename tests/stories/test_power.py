@@ -37,6 +37,7 @@ from tests.stories.scenes import (
     swap_record,
     the_record,
 )
+from tests.stories.test_conditions import NEURON, policy, writes
 
 REBOOT = "{do: drain, within: 30m}, {do: reboot, within: 10m}"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
@@ -124,6 +125,19 @@ def test_a_living_node_is_never_power_cycled_by_its_own_agent_but_drained_and_ha
         "reboot of node-0 is never asked for by the node's own agent, only once that is dead: a person has"
     )
     assert never in the_record(s).sentence
+
+
+def test_in_fleet_mode_nobody_asks_for_it_and_the_sentence_is_about_no_agent_of_the_node() -> None:
+    s = Stage(policy(remedy=REBOOT))
+    s.provider = Powered()
+    s.nodes(4)
+    s.fleet()
+    s.run(5)
+    writes(s, NEURON)
+    s.run(60)
+    assert (phase(s), calls(s), marked(s)) == (Phase.HANDED_OVER, [], ALL_MARKS)
+    why = "asked for by a concluder, once its own agent is dead; in fleet mode it has none: a person has to"
+    assert f"reboot of node-0 is {why}" in the_record(s).sentence
 
 
 def test_a_node_that_hangs_in_its_drain_is_power_cycled_from_outside_once_it_is_dead_and_proves_itself() -> (
