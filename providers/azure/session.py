@@ -274,13 +274,20 @@ def operation_id(url: str) -> str:
 
 
 def all_of(found: Any) -> list[Any]:
-    """Every item of a list that comes in pages. Raises ``ValueError`` for one that does not end."""
-    items: list[Any] = []
-    for number, page in enumerate(found.by_page()):
+    """Every item of a list that comes in pages, once: one that moves to another page meanwhile is on both.
+
+    Raises ``ValueError`` for a list that does not end.
+    """
+    pages, items, asked = found.by_page(), dict[str, Any](), set[str]()
+    for number, page in enumerate(pages):
         if number == PAGES:
             raise ValueError(f"the list has more than {PAGES} pages")
-        items += page
-    return items
+        for item in page:
+            items[str(getattr(item, "id", "") or len(items)).lower()] = item
+        if (after := pages.continuation_token) in asked:
+            raise ValueError("the list leads back to a page that was read")
+        asked.add(after)
+    return list(items.values())
 
 
 def transport(limits: Limits, clock: Clock) -> Any:

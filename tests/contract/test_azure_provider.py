@@ -19,6 +19,7 @@ from uuid import uuid4
 import pytest
 import requests
 import urllib3
+from azure.core.paging import ItemPaged
 from recovery_testkit.arm import FakeArm
 from recovery_testkit.provider_kit import ActionKit, MembersKit
 from recovery_testkit.proxy import CountingProxy
@@ -1351,10 +1352,53 @@ def test_an_answer_without_end_is_not_read_to_its_end(world: AzureWorld, provide
         provider.preflight(machine, Step.REPLACE)
 
 
-def test_a_list_whose_pages_do_not_end_is_given_up(world: AzureWorld, provider: AzureProvider) -> None:
+def test_a_list_that_leads_back_to_a_page_is_given_up_there(
+    world: AzureWorld, provider: AzureProvider
+) -> None:
+    """A hundred pages, each a request, were asked for in one look, and nothing else meanwhile."""
     machine = provider.identify(world.node)
     here = world.arm.environ()["AZURE_RESOURCE_MANAGER_ENDPOINT"] + f"{world.set}/virtualMachines?page=2"
     world.arm.answer("GET */virtualMachines", json.dumps({"value": [], "nextLink": here}).encode())
+    asked = world.calls()
+    with pytest.raises(Retry, match="leads back to a page"):
+        provider.preflight(machine, Step.REPLACE)
+    assert world.calls() - asked < 10
+
+
+def test_a_vm_that_is_on_two_pages_of_a_list_is_one_vm(
+    world: AzureWorld, provider: AzureProvider, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It moved to the next page while they were read. A set that was short of one passed for complete."""
+    world.arm.scale(world.set, 3)
+    third = world.arm.instances(world.set)[2]
+    world.arm.put(third.id, provisioning="Creating")
+    assert provider.preflight(machine, Step.REPLACE).short_by == 1
+    by_page = ItemPaged.by_page
+    twice = lambda found: (each for page in by_page(found) for each in [list(page)] * 2)  # noqa: E731
+    monkeypatch.setattr(ItemPaged, "by_page", lambda found, *_: Pages(twice(found)))
+    world.later()
+    assert provider.preflight(machine, Step.REPLACE).short_by == 1
+
+
+class Pages:
+    """Pages of a list, each with an address of its own."""
+
+    def __init__(self, pages: Iterator[Any]) -> None:
+        self.pages, self.numbers = pages, itertools.count()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.pages
+
+    @property
+    def continuation_token(self) -> str:
+        return str(next(self.numbers))
+
+
+def test_a_list_whose_pages_do_not_end_is_given_up(
+    world: AzureWorld, provider: AzureProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = provider.identify(world.node)
+    monkeypatch.setattr(ItemPaged, "by_page", lambda *_: Pages(iter(list, None)))
     with pytest.raises(Retry, match=f"more than {PAGES} pages"):
         provider.preflight(machine, Step.REPLACE)
 
