@@ -309,6 +309,7 @@ class Plane:
         user: str = "admin",
         bearer: str = "",
         agent: str = "e2e",
+        headers: Mapping[str, str] | None = None,
     ) -> Response:
         """One request, as one of ``USERS`` or with somebody's token. ``agent`` is told to the audit log."""
         assert self._pool is not None  # it was started
@@ -320,6 +321,7 @@ class Plane:
                 "Authorization": f"Bearer {bearer or f'token-of-{user}'}",
                 "User-Agent": agent,
                 "Content-Type": content_type or "application/json",
+                **(headers or {}),
             },
             timeout=15.0,
             retries=False,
