@@ -52,10 +52,11 @@ _DOMAIN = re.compile("0000(?=[0-9A-Fa-f]{4}:)")
 
 def without_uuid(device: str) -> str:
     """``GPU 3 0000:61:00.0`` of ``GPU 3 GPU-604ac76c 00000000:61:00.0``: by its address on the bus a GPU is
-    known again, also on another host. Of other names their first two words."""
+    known again, also on another host. Of other names their first two words; one of labels stays as it is."""
+    if "=" in device:
+        return device
     words = device.split(" ")
-    there = (_DOMAIN.sub("", word, count=1) for word in words[2:] if ":" in word and "=" not in device)
-    return " ".join([*words[:2], *there])
+    return " ".join([*words[:2], *(_DOMAIN.sub("", word, count=1) for word in words[2:] if ":" in word)])
 
 
 def named(text: str, longest: int) -> str:

@@ -582,6 +582,27 @@ def test_a_new_leader_takes_a_good_word_of_the_port_itself(server: Server) -> No
     assert (calls(w.s), phase(w.s)) == ([], Phase.WITHDRAWN)
 
 
+def test_two_ports_whose_labels_begin_with_the_same_words_are_well_once_both_are(server: Server) -> None:
+    """They passed for one port of a third name, of which no series ever said a good word."""
+    w = Scene(server, asking(PORTS.replace("(node, device)", "(model, node, port)"), more="    after: 5m\n"))
+
+    def put(value: int) -> None:
+        for name in w.names:
+            for port in "123":
+                bad = value if name == "node-0" and port != "3" else 0
+                w.server.put("ib_dev", bad, node=name, model="NVIDIA ConnectX-7 HCA", port=port)
+
+    put(0)
+    w.start()
+    put(1)
+    pass_time(w.s, 60, w.cloud)
+    ports = [f"model=NVIDIA ConnectX-7 HCA,port={port}" for port in "12"]
+    assert [f.device for f in the_record(w.s).faults] == [", ".join(ports)]
+    put(0)
+    to_the_end(w.s, w.cloud)
+    assert (calls(w.s), phase(w.s)) == ([], Phase.WITHDRAWN)
+
+
 def test_a_released_port_that_was_silent_for_a_while_is_no_news_to_a_new_leader(server: Server) -> None:
     w = Scene(server, asking(PORTS, remedy="{do: cordon}"))
     scraped(w)
