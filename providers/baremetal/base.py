@@ -9,6 +9,9 @@ from providers.baremetal.machine import NAME, identify
 from recovery.errors import Refused
 from recovery.model import ClusterDelete, Machine, NodeView, Poll, Preflight, Reference, Rung, Step
 
+ASKED_LATELY = 300.0
+"""Seconds. While it matters what is wrong with a machine's BMC, it is asked once a minute at least."""
+
 
 class BareMetalProvider:
     """The provider ``baremetal``. It can identify a machine, and do nothing to it."""

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
-from providers.baremetal.base import BareMetalProvider, unable
+from providers.baremetal.base import ASKED_LATELY, BareMetalProvider, unable
 from providers.baremetal.metal3_host import (
     OWNER,
     REBOOT,
@@ -70,7 +70,7 @@ class Metal3Provider(BareMetalProvider):
 
     def __init__(self, objects: Objects, clock: Clock) -> None:
         self._objects, self._clock = objects, clock
-        self._failing = Lacking(clock)
+        self._failing = Lacking(clock, ASKED_LATELY)
 
     def identify(self, node: NodeView) -> Machine:
         """As on all bare metal. ``route``: also node, addresses, and host with what proves it, or no_host."""

@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from providers.baremetal.base import BareMetalProvider, unable
+from providers.baremetal.base import ASKED_LATELY, BareMetalProvider, unable
 from providers.baremetal.bmc import LATER, Limits, brief
 from providers.baremetal.inventory import Inventory
 from providers.baremetal.machine import NAME, SYSTEM_PATH, canonical
@@ -86,7 +86,7 @@ class RedfishProvider(BareMetalProvider):
         self._known: dict[tuple[str, str], tuple[float, object, Any]] = {}
         self._switched_on: dict[str, float] = {}
         """When each machine's BMC took the last order to switch it on, or may have."""
-        self._lacking = Lacking(clock)
+        self._lacking = Lacking(clock, ASKED_LATELY)
         self.call_timeout = self._limits.longest
 
     # ------------------------------------------------------------ preflight, start

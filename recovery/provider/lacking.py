@@ -16,16 +16,20 @@ LATELY = 3600.0
 
 
 class Lacking:
-    """What the answers to one process have lacked. Not for use by several threads at once."""
+    """What the answers to one process have lacked. Not for use by several threads at once.
 
-    def __init__(self, clock: Clock) -> None:
+    ``lately``: where it is asked for more often than that, a longer pause is one in which nothing was known.
+    """
+
+    def __init__(self, clock: Clock, lately: float = LATELY) -> None:
         self._clock = clock
+        self._lately = lately
         self._lacked: dict[Hashable, tuple[float, float]] = {}  # since when, and when it was asked for last
 
     def surely(self, what: Hashable, *, lacks: bool) -> bool:
         """Whether each answer of a minute has lacked ``what``, as this one does (``lacks``)."""
         now = self._clock.monotonic()
-        self._lacked = {key: x for key, x in self._lacked.items() if now - x[1] <= LATELY}
+        self._lacked = {key: x for key, x in self._lacked.items() if now - x[1] <= self._lately}
         if not lacks:
             self._lacked.pop(what, None)
             return False

@@ -635,6 +635,24 @@ def test_a_host_that_metal3_leaves_alone_is_not_said_to_be_tried_again(world: Me
         world.provider.preflight(world.provider.identify(NODE), Step.REBOOT)
 
 
+def test_two_errors_of_metal3_half_an_hour_apart_are_none_that_lasts(
+    world: Metal3World, machine: Machine
+) -> None:
+    """The first one was shown as the machine was being rebooted, after which nobody looked any more."""
+    reference = begun(world, machine)
+    world.status(operationalStatus="error", errorMessage="BMC busy")
+    assert isinstance(world.provider.poll(machine, reference), Running)
+    for _ in range(30):
+        a_minute_later(world)
+    world.annotate(reboot_metal3_io=None)
+    for _ in range(2):
+        with pytest.raises(Retry, match="BMC busy; asking again"):
+            world.provider.preflight(machine, Step.REBOOT)
+    a_minute_later(world)
+    with pytest.raises(Refused, match="BMC busy"):
+        world.provider.preflight(machine, Step.REBOOT)
+
+
 def test_an_error_that_metal3_gets_over_ends_nothing(world: Metal3World, machine: Machine) -> None:
     """It tries again by itself, seconds later. One look at its error had a person get the node, or called the
     reboot off that it carried out."""

@@ -426,6 +426,16 @@ def test_one_answer_of_a_bmc_that_is_starting_refuses_no_step(
     provider.start(machine, Step.REBOOT, TOKEN, ready.reference)
 
 
+def test_two_refusals_of_good_credentials_half_an_hour_apart_are_two_now_and_then(
+    deceived: RedfishProvider, machine: Machine, crooked: Crooked, world: RedfishWorld
+) -> None:
+    crooked.answers[PATH] = (401, {}, (b"{}",))
+    for _ in range(2):
+        with pytest.raises(Retry, match=r"\(HTTP 401\).*; asking again"):
+            deceived.preflight(machine, Step.REBOOT)
+        world.clock.ahead += 1800
+
+
 def test_credentials_that_are_refused_now_and_then_are_tried_again(
     deceived: RedfishProvider, machine: Machine, crooked: Crooked
 ) -> None:
