@@ -19,7 +19,7 @@ GROUP = "the Auto Scaling group's part: played by these tests, through moto's AP
 LONGEST = (
     *("pages", "kills", "faults", "storm", "baremetal", "azure", "obstacles"),
     *("leader_killed", "limits"),
-    *("way_back", "training", "rights", "walkthrough", "admission"),
+    *("way_back", "training", "rights", "walkthrough", "admission", "written"),
 )
 TOLD = pytest.StashKey[list[str]]()
 
