@@ -93,13 +93,15 @@ def gone(state: State, at: datetime) -> frozenset[Pair]:
 
 
 def settled(state: State, at: datetime) -> bool:
-    """Whether a restart, if there was one, is so long ago that zeros count."""
-    return state.restarted_at is None or at - state.restarted_at >= SETTLE
+    """Whether a restart, if there was one, is so long ago that zeros count; or so far ahead, as it is where
+    clocks were set back since: nobody waits for hours until it is over."""
+    return state.restarted_at is None or abs(at - state.restarted_at) >= SETTLE
 
 
 def known_long(state: State, at: datetime) -> bool:
-    """Whether pages were read for so long that each check of the detector has run."""
-    return state.first_at is not None and at - state.first_at >= SETTLE
+    """Whether pages were read for so long that each check of the detector has run. Of clocks: see
+    ``settled``."""
+    return state.first_at is not None and abs(at - state.first_at) >= SETTLE
 
 
 def recent(times: Sequence[datetime], now: datetime) -> tuple[datetime, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from recovery_testkit.kubefaults import lost_request
@@ -32,6 +33,7 @@ from tests.stories.scenes import (
     swap_record,
     the_record,
 )
+from tests.stories.test_clocks import SetBack
 from tests.stories.test_conditions import COUNT, COUNT_GOOD, writes
 
 REPLACES = policy_file("{do: replace, within: 30m}")
@@ -708,3 +710,27 @@ def test_nor_by_the_good_condition_that_its_detector_writes_as_it_starts(anew: b
     s.pages["node-0"].body = plugin_page(False, 0)
     s.run(200)
     assert (phase(s), calls(s)) == (Phase.RECOVERED, [("reboot", "m-0")])
+
+
+# ---------------------------------------------------------------- clocks that are set back
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["the agent goes on", "the agent restarts"])
+def test_a_plugin_is_heard_within_minutes_though_all_clocks_were_set_back_by_hours(anew: bool) -> None:
+    """Its detector was started a moment before, which was hours to come by then."""
+    s = Stage(policy_file("{do: cordon}, {do: replace}", match="type: GpuNvlink", after="20m"))
+    clocks = SetBack(s, timedelta(hours=3))
+    s.nodes(4)
+    s.pages["node-0"].body = plugin_page(False, 0)
+    s.agent("node-0")
+    s.run(10)
+    s.pages["node-0"].body = plugin_page(True, 1)
+    s.run(60)
+    assert phase(s) is Phase.SUSPECT
+    s.pages["node-0"].body = plugin_page(False, 0)
+    if anew:
+        new_process(s, "node-0")
+    s.run(20)
+    clocks.set_right()
+    s.run(SETTLE.total_seconds() + 60, step=1)
+    assert (phase(s), calls(s)) == (Phase.WITHDRAWN, [])
