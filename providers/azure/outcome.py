@@ -164,6 +164,9 @@ def replaced(session: AzureSession, machine: Machine, data: Data, look: Look) ->
             newcomers,
             complete=len(present) >= min(group.capacity, wanted),
         )
+    if stuck := [m for m in found_there if m.there and not has(old, m.id) and m not in made]:
+        new = named({**data, "instance": stuck[0].name, "vm": stuck[0].name})
+        return Running(f"{what} is gone, and {new}, which is new, is {stuck[0].state} and got no machine")
     return Running(_nothing_new(what, group, wanted, len(present)))
 
 
@@ -208,7 +211,12 @@ def _nothing_new(what: str, group: machines.ScaleSet, wanted: int, there: int) -
     if there >= group.capacity:
         has_all = f"{what} is gone, and scale set {group.name} has the {group.capacity} VMs that it wants"
         return f"{has_all}: whether one of them took its place is not known"
-    return f"{what} is gone, and scale set {group.name} has no new VM yet"
+    return f"{what} is gone, and scale set {group.name}{_failed(group.state)} has no new VM yet"
+
+
+def _failed(state: str) -> str:
+    """What Azure's last change of it came to, where that is why nothing new comes: it has no room, say."""
+    return "" if state == machines.READY or stands_still(state) else f", which is {state},"
 
 
 def deleted(session: AzureSession, machine: Machine, data: Data, cluster: Cluster) -> Poll:
@@ -238,7 +246,7 @@ def deleted(session: AzureSession, machine: Machine, data: Data, cluster: Cluste
         complete = len(present) >= min(pool.count, wanted)
         told = f"{what} is gone, and pool {pool_name} has {len(newcomers)} new since"
         return Done(told, newcomers, complete)
-    return Running(f"{what} is gone, and pool {pool_name} has no new machine yet")
+    return Running(f"{what} is gone, and pool {pool_name}{_failed(pool.state)} has no new machine yet")
 
 
 def _made(session: AzureSession, data: Data, cluster: Cluster, new: Mapping[str, str]) -> list[str]:

@@ -684,6 +684,10 @@ def test_a_set_is_short_of_a_vm_that_never_got_a_machine(
     assert provider.preflight(machine, Step.REPLACE).short_by == 1
 
 
+def scale_set_name(world: AzureWorld) -> str:
+    return world.set.rpartition("/")[2]
+
+
 def test_a_replacement_beside_a_vm_that_was_failed_before_is_complete(
     world: AzureWorld, provider: AzureProvider, machine: Machine
 ) -> None:
@@ -692,7 +696,11 @@ def test_a_replacement_beside_a_vm_that_was_failed_before_is_complete(
     (new,) = world.arm.scale(world.set, 2)
     world.arm.put(new, provisioning="Failed", power="deallocated")
     world.later()
-    assert isinstance(provider.poll(machine, reference), Running), "it was made, and got no machine"
+    found = provider.poll(machine, reference)
+    assert isinstance(found, Running), "it was made, and got no machine"
+    number = world.arm.instance(new).instance_id
+    new_one = f"instance {number} of scale set {scale_set_name(world)}"
+    assert found.sentence.endswith(f"{new_one}, which is new, is Failed and got no machine")
     world.arm.put(new, provisioning="Succeeded", power="running")
     world.later()
     done = provider.poll(machine, reference)
@@ -1602,6 +1610,29 @@ def _pool_says(world: AzureWorld, cluster: str, state: str) -> None:
     told = json.loads(answer_of(world, f"{cluster}/agentPools/gpu"))
     told["properties"]["provisioningState"] = state
     world.arm.answer(f"GET {cluster}/agentPools/gpu", json.dumps(told).encode(), times=1)
+
+
+def test_a_pool_or_set_that_has_failed_to_grow_is_told_of_where_nothing_new_comes(world: AzureWorld) -> None:
+    """There is no room, or no quota is left. A person read half an hour later that nothing was there yet."""
+    provider, machine, cluster = on_aks(world, AZURE_ALLOW="aks-replace", AZURE_AUTOSCALER="true")
+    reference = begun(provider, machine, Step.REPLACE)
+    world.arm.finish()
+    _pool_says(world, cluster, "Failed")
+    found = provider.poll(machine, reference)
+    assert isinstance(found, Running)
+    assert found.sentence.endswith("is gone, and pool gpu, which is Failed, has no new machine yet")
+
+    other = AzureWorld(world.arm, AZURE_AUTOSCALER="true")
+    provider = other.provider()
+    machine = provider.identify(other.node)
+    reference = begun(provider, machine, Step.REPLACE)
+    other.arm.finish()
+    told = json.loads(answer_of(other, other.set))
+    told["properties"]["provisioningState"], told["sku"]["capacity"] = "Failed", 2
+    other.arm.answer(f"GET {other.set}", json.dumps(told).encode(), times=1)
+    found = provider.poll(machine, reference)
+    assert isinstance(found, Running)
+    assert found.sentence.endswith(f"scale set {scale_set_name(other)}, which is Failed, has no new VM yet")
 
 
 def test_a_pool_whose_last_operation_was_aborted_is_asked_all_the_same(world: AzureWorld) -> None:
