@@ -85,13 +85,16 @@ class ScaleSet:
 def vm(session: AzureSession, route: Route, *, since: bool = False) -> Vm | None:
     """The VM of a route; None where Azure knows none. Raises ``Retry`` or ``Refused``.
 
-    An answer without a unique ID does not say which VM it is about: neither the same one nor another.
+    An answer without a unique ID does not say which VM it is about: neither the same one nor another. One
+    without a state does not say whether something is under way.
     ``since``: ask from when it is in its state, too, which takes Azure a look at the VM's host.
     """
     more = {"expand": "instanceView"} if since else {}
     found = named_or_not(session, route, **more)
     if found is not None and not found.id:
         raise Retry(f"Azure's answer about {named(route)} has no unique ID: which VM that is is not known")
+    if found is not None and not found.state:
+        raise Retry(f"Azure's answer about {named(route)} does not say in which state it is")
     return found
 
 

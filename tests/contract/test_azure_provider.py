@@ -1128,6 +1128,22 @@ def test_a_404_that_does_not_speak_of_the_machine_is_no_evidence_that_it_is_gone
             provider.take_back(machine, reference)
 
 
+def test_of_a_machine_whose_state_is_not_told_nothing_is_said_to_be_under_way(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    """It was said that another operation is under way, and a release was refused for that."""
+    reference = provider.preflight(machine, Step.REDEPLOY).reference
+    told = json.loads(answer_of(world, f"{world.set}/virtualMachines/{machine.route['instance']}"))
+    del told["properties"]["provisioningState"]
+    world.arm.answer("GET */virtualMachines/*", json.dumps(told).encode())
+    world.later()
+    for ask in (provider.poll, provider.take_back):
+        with pytest.raises(Retry, match="does not say in which state it is"):
+            ask(machine, reference)
+    with pytest.raises(Retry, match="does not say in which state it is"):
+        provider.preflight(machine, Step.REPLACE)
+
+
 @pytest.mark.parametrize("unique", ["", "00000000-0000-0000-0000-000000000000", "no UUID"])
 def test_a_machine_whose_unique_id_is_not_told_is_neither_the_same_nor_another(
     world: AzureWorld, provider: AzureProvider, unique: str
