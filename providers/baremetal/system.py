@@ -12,7 +12,7 @@ from typing import Any
 from providers.baremetal.bmc import LATER, Limits, Wire, brief
 from providers.baremetal.machine import Bmc, Credentials, canonical
 from recovery.clock import Clock
-from recovery.errors import KnowsNothing, Refused, Retry
+from recovery.errors import KnowsNobody, KnowsNothing, Refused, Retry
 from recovery.model import Machine
 
 MOST_SYSTEMS = 32  # behind one BMC, which are looked at to find the machine's
@@ -93,8 +93,13 @@ class Talk:
         """The resets it takes, from the action or its ActionInfo; empty where it does not say."""
         import sushy
 
-        with self._understood():
-            found = system.get_allowed_reset_system_values()
+        try:
+            with self._understood():
+                found = system.get_allowed_reset_system_values()
+        except KnowsNobody:
+            raise
+        except KnowsNothing:  # the system is there, and its ActionInfo is not
+            return frozenset()
         return frozenset() if found == set(sushy.ResetType) else frozenset(kind.value for kind in found)
 
     def reset(self, system: Any, kind: str) -> None:

@@ -975,6 +975,25 @@ def test_where_the_action_has_its_values_elsewhere_they_are_read_there(
     assert deceived.preflight(machine, Step.REBOOT).reference.data["reset"] == "PowerCycle"
 
 
+def test_where_the_action_has_its_values_where_nothing_is_the_usual_is_tried(
+    deceived: RedfishProvider, machine: Machine, crooked: Crooked
+) -> None:
+    """A dead node was handed to a person since its BMC "refused a look at it (HTTP 404)"."""
+    info = {"@Redfish.ActionInfo": f"{PATH}/ResetActionInfo"}
+    crooked.system(action={"target": f"{PATH}/Reset", **info})
+    assert deceived.preflight(machine, Step.REBOOT).reference.data["reset"] == "ForceRestart"
+
+
+def test_where_the_action_has_its_values_where_the_user_is_refused_he_is_asked_for_again(
+    deceived: RedfishProvider, machine: Machine, crooked: Crooked
+) -> None:
+    info = f"{PATH}/ResetActionInfo"
+    crooked.system(action={"target": f"{PATH}/Reset", "@Redfish.ActionInfo": info})
+    crooked.document(info, {}, status=401)
+    with pytest.raises(Retry, match="asking again"):
+        deceived.preflight(machine, Step.REBOOT)
+
+
 def test_where_it_is_not_said_what_is_offered_the_usual_is_tried(
     deceived: RedfishProvider, machine: Machine, crooked: Crooked
 ) -> None:
