@@ -37,7 +37,7 @@ HELD: Mapping[str, str] = {
     "uninitialised": "the node's cloud has not initialised it yet",
     "volatile": "something changed right before the call; the sentence says what",
     "undone": "somebody took our marks off, or uncordoned the node",
-    "refused": "the API server, or an admission webhook, refuses the cordon",
+    "refused": "the API server, or an admission webhook, refuses our cordon, or to have our marks taken off",
     "drain-late": "the drain is past its deadline and goes on (`then: hold`)",
     "drain-blind": "which pods are left on the node is not known",
     "validation": "the validation Job cannot be created or read",
