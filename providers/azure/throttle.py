@@ -1,8 +1,8 @@
 """What Azure turns away for now (429): for how long nothing is asked, and of what.
 
-A limit is one of a single VM or scale set, kept so that "a few resources don't [...] throttle other
-resources", or one of a subscription, by resource provider, for reads and for changes ("Compute throttling
-limits"). The answer does not say which it was. So one thing that is throttled waits alone, and two at once
+Azure has limits for a single VM or scale set, so that one does not hold up the others, and limits for a
+subscription, by resource provider, for reads and for changes (Microsoft's page on compute throttling
+limits). The answer does not say which it was. So one thing that is throttled waits alone, and two at once
 stand for the subscription: then nothing more is asked of it, for each request that is turned away counts.
 """
 
