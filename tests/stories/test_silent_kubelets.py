@@ -398,16 +398,17 @@ def test_where_all_are_silent_nothing_is_done_for_the_first_while_no_other_is_qu
     assert (calls(s), set(records(s).values()), len(records(s))) == ([], {"waiting"}, 4)
 
 
+@pytest.mark.parametrize("first", [0, 5])
 @pytest.mark.parametrize("apart", [25, 75])
 def test_where_more_are_silent_than_the_brake_allows_none_is_replaced_before_all_can_be_counted(
-    apart: float,
+    apart: float, first: int
 ) -> None:
     """A rack of five has lost its network. Those whose kubelets wrote first were replaced as if they were
     alone, until the Nodes of enough others showed it."""
     text = SOON.replace(b"brake: 50%", b"brake: 30%").replace(b"within: 2m", b"within: 20s")
     s, kubelets = spread(12, apart, text)
     minutes(s, kubelets, 6)
-    kubelets.mute = {f"node-{i}" for i in range(5)}
+    kubelets.mute = {f"node-{i}" for i in range(first, first + 5)}
     minutes(s, kubelets, 25)
     assert (calls(s), set(records(s).values()), len(records(s))) == ([], {"waiting"}, 5)
 
