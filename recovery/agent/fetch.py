@@ -507,15 +507,16 @@ class Fetcher:
             return replace(s, unjoined_for=unjoined)
         memory.unjoined = memory.unlisted = {}
         machine, record = self._w.providers.identify(found).machine, self._own_record(found)
+        mine = found.name == me and not s.outside  # of a Node outside of FLEET_SELECTOR no source is read
         return replace(
             s,
             replacement=found,
-            replacement_is_me=found.name == me,
+            replacement_is_me=mine,
             replacement_problem=complaint(s, found, machine, record),
             tells_within=timedelta(seconds=0 if s.afar else TELLS_AFTER * self._w.leases.renew_every),
             replacement_record=record.sentence if record is not None and record.phase.sick else "",
             replacement_page=heard(self._w.leases.word(found.name), r.replacement_machine)
-            if s.role is Role.CONCLUDER or found.name != me
+            if s.role is Role.CONCLUDER or not mine
             else None,
             watched_for=memory.watched_for(found, self._w.clock.monotonic()),
         )

@@ -219,6 +219,8 @@ def blind_there(s: Situation) -> str:
 def by_node_alone(s: Situation) -> str:
     """Why nothing but its Node can prove the replacement; empty where its own page can."""
     page = _page_there(s)
+    if page is None and s.outside:
+        return "it is none of FLEET_SELECTOR"
     if page is None:
         return "no agent there reports a detector's page"
     return "its agent, which could read its detector's page, has fallen silent" if page.silent else ""

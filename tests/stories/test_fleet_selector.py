@@ -14,6 +14,7 @@ from tests.stories.scenes import (
     marked,
     pause,
     phase,
+    record_sentences,
     release_by_command,
     remove_pod,
     resume,
@@ -186,3 +187,23 @@ def test_a_node_that_has_left_the_selector_is_not_replaced_though_no_watch_has_t
     s.run(60)
     assert "none of FLEET_SELECTOR any more" in the_record(s).sentence
     assert (marked(s), slots(s), calls(s)) == (NO_MARKS, [], [])
+
+
+@pytest.mark.parametrize("sick", [False, True])
+def test_a_replacement_that_registers_under_the_old_name_without_the_label_is_proved_by_its_node(
+    sick: bool,
+) -> None:
+    """Whoever labels the nodes has not come to it, or the pool is another one by now."""
+    s, cloud = begun()
+    writes(s, EKS)
+    pass_time(s, 30, until=lambda: bool(calls(s)))
+    s.replace_machine("node-0", "m-0", "node-0", "m-9")
+    if sick:
+        writes(s, EKS)
+    pass_time(s, 300, cloud, step=1)
+    assert not any("no such Node" in line for line in record_sentences(s))
+    if sick:
+        assert phase(s) is Phase.PROVING, "a condition says what is wrong with it"
+        return
+    assert phase(s) is Phase.RECOVERED
+    assert the_record(s).sentence.endswith("by its Node alone: it is none of FLEET_SELECTOR")
