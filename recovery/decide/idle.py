@@ -303,8 +303,10 @@ def still_handed_over(s: Situation, r: Record) -> Decision:
     to_come = f"; {words(asked)} may still come: a release takes it back first" if asked else ""
     if asked and s.take_back_refused:
         to_come = f"; {s.take_back_refused}"
+    odd = s.machine_problem if s.machine_problem not in r.sentence else ""  # another machine is there, say
     since = f"{r.phase_since:%Y-%m-%d %H:%M:%SZ}"
-    return hold(f"in a person's hands since {since}: {r.sentence}{to_come}", REPEAT, "handedOver")
+    told = f"in a person's hands since {since}: {r.sentence}{to_come}"
+    return hold(f"{told}; {odd}" if odd else told, REPEAT, "handedOver")
 
 
 def out_of_date(s: Situation, a: Assessment, r: Record) -> Decision | None:

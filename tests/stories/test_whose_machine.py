@@ -12,11 +12,13 @@ from recovery.model import Machine, NodeView, Phase, Record
 from tests.builders.policies import policy_file
 from tests.stories.scenery import Cloud, to_the_end
 from tests.stories.scenes import (
+    ALL_MARKS,
     NO_MARKS,
     at,
     calls,
     cast,
     marked,
+    messages,
     patch_node,
     phase,
     remove_pod,
@@ -148,6 +150,20 @@ def test_a_node_that_died_as_another_machine_is_not_power_cycled() -> None:
     claims(s, "node-0", "m-8")
     s.run(12 * 60, step=2)
     assert (phase(s), calls(s)) == (Phase.HANDED_OVER, [])
+
+
+def test_of_a_node_in_a_persons_hands_is_said_that_it_is_another_machine_now_and_what_to_do() -> None:
+    """It stayed out of service, by the sentence about the machine before it."""
+    s = cast(policy_file("{do: drain, within: 10m}"), provider=Racked())
+    s.fault("node-0")
+    s.run(30)
+    assert (phase(s), marked(s)) == (Phase.HANDED_OVER, ALL_MARKS)
+    claims(s, "node-0", "m-8")
+    s.run(60)
+    last = messages(s, "HandedOver")[-1]
+    assert "node-0 was the machine m-0 and claims to be m-8 now" in last
+    assert "delete the Node if its machine was exchanged" in last
+    assert (phase(s), marked(s)) == (Phase.HANDED_OVER, ALL_MARKS)
 
 
 def test_what_a_node_was_is_known_from_its_closed_record_until_it_registers_anew() -> None:
