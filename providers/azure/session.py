@@ -9,6 +9,7 @@ request. The token goes to the configured endpoint and nowhere else, whatever an
 from __future__ import annotations
 
 import importlib.util
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -229,6 +230,8 @@ class AzureSession:
         return self._clients[key]
 
     def _made(self, service: str, subscription: str) -> Any:
+        # The SDK logs a traceback for each error whose page it cannot read. What became of a request is said.
+        logging.getLogger("azure.mgmt").setLevel(logging.ERROR)
         if service == "compute":
             from azure.mgmt.compute import ComputeManagementClient as Client
         else:

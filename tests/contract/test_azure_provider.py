@@ -1128,6 +1128,16 @@ def test_a_404_that_does_not_speak_of_the_machine_is_no_evidence_that_it_is_gone
             provider.take_back(machine, reference)
 
 
+def test_an_error_without_words_is_no_traceback_in_the_log(
+    world: AzureWorld, provider: AzureProvider, machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The SDK logged one for each, of fifteen lines: a traceback is a bug, and an outage has thousands."""
+    world.arm.answer("GET */virtualMachines/*", b"", status=502)
+    with pytest.raises(Retry, match="got no usable answer"):
+        provider.preflight(machine, Step.REDEPLOY)
+    assert [x.name for x in caplog.records if x.exc_info] == []
+
+
 def test_of_a_machine_whose_state_is_not_told_nothing_is_said_to_be_under_way(
     world: AzureWorld, provider: AzureProvider, machine: Machine
 ) -> None:
