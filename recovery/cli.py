@@ -5,22 +5,20 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
 
 import click
 
+from recovery.console import values
 from recovery.console.options import cluster_command, output_option, yes_option
 from recovery.console.output import say
 from recovery.errors import ApiError, NodeRecoveryError, SettingsError
 from recovery.kube.kubeconfig import Target
 from recovery.model import Step
-from recovery.short import LONGEST_WORDS
 
 DONE, FAILURE, USAGE, INTERRUPTED = 0, 1, 2, 130
 COMMANDS = "node_recovery.commands"
@@ -194,105 +192,6 @@ def npd_token() -> None:
 # ---------------------------------------------------------------- for people
 
 
-def _length(_: click.Context, __: click.Parameter, value: str) -> timedelta:
-    from recovery.units import parse_duration
-
-    try:
-        length = parse_duration(value)
-    except ValueError:
-        length = timedelta(0)
-    if length <= timedelta(0):
-        raise click.BadParameter(
-            f"found {value!r}, expected a duration such as 30m, 2h or 1h30m, up to 366 days (8784h)"
-        )
-    return length
-
-
-def _text(_: click.Context, __: click.Parameter, value: str) -> str:
-    """What is written to the cluster. Bytes that the terminal's encoding does not have come as half
-    characters; the API server stores another one for each, as is done here: what was sent is what is stored.
-    """
-    return re.sub("[\ud800-\udfff]", "\N{REPLACEMENT CHARACTER}", value.strip())
-
-
-def _words(context: click.Context, option: click.Parameter, value: str) -> str:
-    text = _text(context, option, value)
-    if len(text) > LONGEST_WORDS:
-        raise click.BadParameter(f"found {len(value)} characters, expected at most {LONGEST_WORDS}")
-    return text
-
-
-def _days(context: click.Context, option: click.Parameter, value: str) -> timedelta:
-    """A duration that may be in whole days, which policies do not have."""
-    days = re.fullmatch("([0-9]{1,3})d", value, re.ASCII)
-    return _length(context, option, f"{int(days[1]) * 24}h" if days else value)
-
-
-def _node(_: click.Context, __: click.Parameter, value: str) -> str:
-    """The name of a Node. What cannot be one would be another path at the API server."""
-    from recovery.config.environment import is_node_name
-
-    if not is_node_name(value):
-        raise click.BadParameter(f"found {value[:253]!r}, expected the name of a Node")
-    return value
-
-
-def _node_if_any(context: click.Context, option: click.Parameter, value: str) -> str:
-    return _node(context, option, value) if value else ""
-
-
-def _server(_: click.Context, __: click.Parameter, value: str) -> str:
-    """The address of a server, which is not shown where it is wrong: it may hold a password."""
-    from recovery.config.environment import server_url
-    from recovery.provider.declaration import Expected
-
-    try:
-        return server_url(value, "--token-file")
-    except Expected as error:
-        raise click.BadParameter(str(error)) from None
-
-
-def _token_file(_: click.Context, __: click.Parameter, value: str) -> str:
-    """It is read again for each question; a wrong name is told at once."""
-    from recovery.errors import Unreadable
-    from recovery.signals.server_http import headers
-
-    try:
-        headers(value, "the file")
-    except Unreadable as error:
-        raise click.BadParameter(f"{error.reason}; expected a file with a bearer token") from None
-    return value
-
-
-def _ca_file(_: click.Context, __: click.Parameter, value: str) -> str:
-    import ssl
-
-    try:
-        ssl.create_default_context(cafile=value or None)
-    except OSError as error:  # ssl's own are such, too
-        why = "it holds none" if isinstance(error, ssl.SSLError) else error.strerror
-        found = f"the file cannot be used: {why or type(error).__name__}"
-        raise click.BadParameter(f"{found}; expected certificates of authorities (PEM)") from None
-    return value
-
-
-def _file_option(
-    name: str, variable: str, words: str, check: Callable[[click.Context, click.Parameter, str], str]
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """An option for a file, which ``variable`` may name instead."""
-    told = words.format(variable)
-    return click.option(
-        name, metavar="FILE", default="", envvar=variable, type=click.Path(), callback=check, help=told
-    )
-
-
-def _account(_: click.Context, __: click.Parameter, value: str) -> str:
-    namespace, slash, name = value.partition("/")
-    if value and not (namespace and slash and name and "/" not in name):
-        raise click.BadParameter(f"found {value!r}, expected NAMESPACE/NAME")
-    return value
-
-
 @group.command()
 @click.option("--all", "every", is_flag=True, help="Closed records too.")
 @cluster_command
@@ -315,7 +214,7 @@ def status(every: bool, target: Target, output: str) -> None:
     metavar="DURATION",
     default="7d",
     show_default=True,
-    callback=_days,
+    callback=values.days,
     help="How far back, such as 24h or 30d.",
 )
 @cluster_command
@@ -332,7 +231,7 @@ def report(length: timedelta, target: Target, output: str) -> None:
 
 
 @group.command()
-@click.argument("node", callback=_node)
+@click.argument("node", callback=values.node)
 @cluster_command
 def explain(node: str, target: Target, output: str) -> None:
     """Why was NODE replaced, or why not? In one sentence, and the facts under it.
@@ -348,11 +247,11 @@ def explain(node: str, target: Target, output: str) -> None:
 
 @group.command()
 @click.option(
-    "--for", "length", metavar="DURATION", callback=_length, required=True, help="Such as 30m or 2h."
+    "--for", "length", metavar="DURATION", callback=values.duration, required=True, help="Such as 30m or 2h."
 )
-@click.option("--reason", required=True, callback=_words, help="Why: everybody who asks will read it.")
+@click.option("--reason", required=True, callback=values.words, help="Why: everybody who asks will read it.")
 @click.option(
-    "--owner", default="", callback=_words, help="Who; the default is your user name at the API server."
+    "--owner", default="", callback=values.words, help="Who; the default is your user name at the API server."
 )
 @yes_option
 @cluster_command
@@ -370,14 +269,14 @@ def pause(length: timedelta, reason: str, owner: str, assume_yes: bool, target: 
 
 
 @group.command()
-@click.argument("reason", callback=_text)
+@click.argument("reason", callback=values.text)
 @click.option(
     "--for",
     "length",
     metavar="DURATION",
     default="2h",
     show_default=True,
-    callback=_length,
+    callback=values.duration,
     help="For how long.",
 )
 @yes_option
@@ -406,8 +305,8 @@ def resume(assume_yes: bool, target: Target, output: str) -> None:
 
 
 @group.command()
-@click.argument("node", callback=_node)
-@click.option("--reason", default="", callback=_words, help="Why, for the record.")
+@click.argument("node", callback=values.node)
+@click.option("--reason", default="", callback=values.words, help="Why, for the record.")
 @yes_option
 @cluster_command
 def release(node: str, reason: str, assume_yes: bool, target: Target, output: str) -> None:
@@ -424,13 +323,13 @@ def release(node: str, reason: str, assume_yes: bool, target: Target, output: st
 
 
 @group.command()
-@click.argument("node", callback=_node)
+@click.argument("node", callback=values.node)
 @click.option(
     "--fault",
     "reason",
     metavar="REASON",
     default="",
-    callback=_text,
+    callback=values.text,
     help="The reason, as a rule matches it.",
 )
 @click.option(
@@ -438,7 +337,7 @@ def release(node: str, reason: str, assume_yes: bool, target: Target, output: st
     "type_",
     metavar="TYPE",
     default="",
-    callback=_text,
+    callback=values.text,
     help="The condition; the default is the catalogue's.",
 )
 @click.option(
@@ -447,7 +346,7 @@ def release(node: str, reason: str, assume_yes: bool, target: Target, output: st
     metavar="DURATION",
     default="10m",
     show_default=True,
-    callback=_length,
+    callback=values.duration,
     help="Then it is over by itself; at most 15m.",
 )
 @click.option("--really", is_flag=True, help="Also where recovery is on, and would act on it.")
@@ -490,17 +389,17 @@ def inject(
     metavar="URL",
     envvar="PROMETHEUS_URL",
     required=True,
-    callback=_server,
+    callback=values.server,
     help="The Prometheus server; the default is PROMETHEUS_URL.",
 )
-@_file_option(
-    "--token-file", "PROMETHEUS_TOKEN_FILE", "A bearer token for it; the default is {}.", _token_file
+@values.file_option(
+    "--token-file", "PROMETHEUS_TOKEN_FILE", "A bearer token for it; the default is {}.", values.token_file
 )
-@_file_option(
+@values.file_option(
     "--ca-file",
     "PROMETHEUS_CA_FILE",
     "Whom to trust for it; the default is {}, or the system's list.",
-    _ca_file,
+    values.ca_file,
 )
 @click.option(
     "--since",
@@ -508,7 +407,7 @@ def inject(
     metavar="DURATION",
     default="7d",
     show_default=True,
-    callback=_days,
+    callback=values.days,
     help="Such as 30d.",
 )
 @click.option(
@@ -516,7 +415,7 @@ def inject(
     metavar="DURATION",
     default="1m",
     show_default=True,
-    callback=_length,
+    callback=values.duration,
     help="How often to look at what was recorded.",
 )
 @click.option("--provider", metavar="NAME", help="The provider whose default remedy a rule without one gets.")
@@ -578,14 +477,14 @@ def uninstall(dry: bool, assume_yes: bool, target: Target, output: str) -> int:
     "--node",
     metavar="NAME",
     default="",
-    callback=_node_if_any,
+    callback=values.node_if_any,
     help="The node to look at; the default is NODE_NAME.",
 )
 @click.option(
     "--service-account",
     metavar="NAMESPACE/NAME",
     default="",
-    callback=_account,
+    callback=values.account,
     help="Whose rights to ask for; the default is the agent's own.",
 )
 @cluster_command

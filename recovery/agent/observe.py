@@ -20,7 +20,7 @@ from recovery.catalog import foreign_claim
 from recovery.decide.boot import KUBELET_WRITES, agrees, by_the_kernel, elsewhere
 from recovery.decide.budget import ahead_of
 from recovery.decide.claims import by_first_claim
-from recovery.decide.diagnosis import unheard, without_a_word
+from recovery.decide.doubt import unheard, without_a_word
 from recovery.decide.needs import needed, subject
 from recovery.decide.situation import ClaimsByEvent, Counted, Need, Preflighted, Role, Situation
 from recovery.errors import Undecodable

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from recovery.decide.acknowledged import yet_to_learn
-from recovery.decide.diagnosis import names_one_device
+from recovery.decide.devices import names_one_device
 from recovery.decide.remembered import Key
 from recovery.decide.situation import Situation
 from recovery.model import Kind, Problem, Reading

@@ -6,7 +6,6 @@ and boot are the same, even if its detector has restarted and forgotten it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -26,23 +25,9 @@ from recovery.decide.boot import put_before
 from recovery.decide.drill import is_to_be_watched
 from recovery.decide.remembered import SIGNAL_UNKNOWN as SIGNAL_UNKNOWN
 from recovery.decide.remembered import what_is_said as what_is_said
-from recovery.decide.room import short_device
 from recovery.decide.selector import selects
 from recovery.decide.situation import Situation
-from recovery.model import (
-    CatalogueRow,
-    Fault,
-    Kind,
-    NodeView,
-    Phase,
-    Problem,
-    Rate,
-    Reading,
-    Record,
-    Rule,
-    Rung,
-    Step,
-)
+from recovery.model import CatalogueRow, Fault, Kind, NodeView, Problem, Rate, Record, Rule, Rung, Step
 from recovery.quick import quick, replace
 from recovery.units import span
 
@@ -52,8 +37,6 @@ WILD = frozenset("*?[")
 _fits = lru_cache(1024)(fnmatchcase)
 """The same few faults and rules are asked about in each cycle."""
 BUILT_IN = "built-in"
-_ADDRESS = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]")
-"""A GPU's address on the bus, as a whole: a name may be cut."""
 PAGE = "npd"
 """The source that reads the detector's own page."""
 LAST_MOMENT = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
@@ -417,81 +400,6 @@ def not_by_its_own_rule(d: Diagnosis, step: Step) -> str:
     return ""
 
 
-def cleared(fault: Fault, s: Situation) -> bool:
-    """Whether the fault's own source cleared it, by its own rule. Silence and restarts do not count."""
-    reading = s.reading_of(fault.source)
-    if reading is None:
-        return False
-    if fault.type == SIGNAL_UNKNOWN:
-        return not reading.unknown
-    return reading.took_back(fault.type, fault.reason) and not of_a_silent_device(fault, reading)
-
-
-def of_a_silent_device(fault: Fault, reading: Reading) -> bool:
-    """Whether ``fault`` is of a device of which its source says nothing, while it speaks of others like it.
-
-    A process that has seen the device knows that it is unknown now. One that was started since sees only the
-    others, and must not take their good status for that of the device.
-    """
-    return bool(silent_devices(fault, reading))
-
-
-def silent_devices(fault: Fault, reading: Reading) -> tuple[str, ...]:
-    """Which of the devices of ``fault`` those are."""
-    there = devices_of(fault, reading) or frozenset()
-    if names_one_device(fault.device):
-        named: Iterable[str] = (fault.device,)
-    else:  # those with an address: an index may be another GPU's once one is gone
-        named = (x for x in fault.device.split(", ") if any(map(_ADDRESS.fullmatch, _places(x))))
-    return tuple(x for x in named if _says_nothing_of_one(x, there))
-
-
-def _says_nothing_of_one(device: str, there: frozenset[str]) -> bool:
-    if device in there or device in map(short_device, there):  # a full record cuts the name
-        return False
-    places = _places(device)
-    if places and not any(map(_ADDRESS.fullmatch, places)):
-        return False
-    alike = [each for each in there if _kind(each) == _kind(device)]
-    return bool(alike) and not any(places & _places(each) for each in alike)
-
-
-def devices_of(fault: Fault, reading: Reading) -> frozenset[str] | None:
-    """The devices of which its source says what ``fault`` is about, bad or not; None where it does not tell
-    them apart."""
-    every = reading.devices.get((fault.type, "*"))
-    return reading.devices.get((fault.type, fault.reason), every)
-
-
-def _kind(device: str) -> str:
-    """``gpu`` of ``gpu=3``, and ``GPU`` of ``GPU 3 GPU-604ac76c 00000000:61:00.0``."""
-    return device.partition("=" if "=" in device else " ")[0]
-
-
-def _places(device: str) -> frozenset[str]:
-    """By what a GPU is known again though its index is another one: its UUID, or its address on the bus. On
-    another host, the machine that was moved there has other GPUs at the same addresses."""
-    return frozenset() if "=" in device else frozenset(map(_place, device.split(" ")[2:]))
-
-
-def _place(word: str) -> str:
-    """An address as each name of a GPU has it: short names have only a part of its domain."""
-    domain, _, rest = word.partition(":")
-    return f"{domain[-4:]}:{rest}" if _ADDRESS.fullmatch(word) and not domain[:-4].strip("0") else word
-
-
-def names_one_device(device: str) -> bool:
-    """Whether a fault is about a single device, by its name. Several are joined by commas."""
-    return bool(device) and ", " not in device
-
-
-def how_it_ended(fault: Fault, s: Situation) -> str:
-    """That its own source has taken ``fault`` back, as a sentence, and how, where that is known."""
-    reading = s.reading_of(fault.source)
-    how = reading.ended.get(fault.type, "") if reading is not None else ""
-    return f"{name(fault)} was taken back by its own source{f': {how}' if how else ''}"
-
-
 def was_treated(d: Diagnosis) -> bool:
     """Whether more was to be done about the fault than to report it, when it came on the record, or is now.
 
@@ -516,86 +424,6 @@ def stated(s: Situation, found: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
     there = (p for p in fresh if p.kind is Kind.LEVEL or _too_often(_edge(p, s), s))
     keys = {p.key for p in there if not of_a_boot_before(p, s)}
     return tuple(d for d in found if d.fault.key in keys)
-
-
-def unreadable(s: Situation, fault: Fault) -> str | None:
-    """Why nothing fresh is known of ``fault`` now, or None.
-
-    Of a source that is silent, the silence is the fault and its evidence. A fault on the record is in doubt
-    while its source shows a good status that is not confirmed: it may have turned before this process began.
-    """
-    if fault.type == SIGNAL_UNKNOWN:
-        return None
-    reading = s.reading_of(fault.source)
-    if reading is None:
-        none = "is none of the sources that are read now" if read_no_more(s, fault) else "has not been read"
-        return f"{fault.source} {none}"
-    said = [reading.unknown, reading.silent, *([] if fault.latched else [reading.unconfirmed])]
-    return next((why for by in said for key in ("*", fault.type) if (why := by.get(key))), None)
-
-
-def in_doubt(s: Situation, fault: Fault) -> str | None:
-    """Why it is not known whether ``fault`` is still there, or None: ``unreadable``, unless another source
-    states it now. What cannot be read cancels no fresh word of another source (law 3).
-
-    A source that can be read and does not state it contradicts the other one, so that is waited for. So is a
-    detector's page: what stands on the Node may be the last that its detector wrote there (rulings 22).
-    """
-    why, reading = unreadable(s, fault), s.reading_of(fault.source)
-    contradicts = reading is not None and not {"*", fault.type} & reading.unknown.keys()
-    if why is None or contradicts or fault.source == PAGE:
-        return why
-    return None if any(_states(r, fault, s) for r in s.readings if r.source != fault.source) else why
-
-
-def _states(r: Reading, fault: Fault, s: Situation) -> bool:
-    """Whether ``r`` states now what ``fault`` says, of this boot, and that was not dealt with."""
-    if not r.has_word_of(fault.type) or (fault.type, fault.reason) in r.gone:
-        return False
-    level = (p for p in r.problems if p.kind is Kind.LEVEL and p.fresh_until >= s.now)
-    said = (p for p in level if (p.type, p.reason) == (fault.type, fault.reason))
-    fresh = (p for p in said if not of_a_boot_before(p, s))
-    return any(p.latched or p.type not in r.unconfirmed for p in fresh if not settled(fault_of(p, s), s))
-
-
-def without_a_word(s: Situation) -> tuple[Fault, ...]:
-    """The faults on the record of which their source says neither that they are there nor that they are over.
-
-    It may have stated them to a process before this one, and that is forgotten. Left out are faults that no
-    source takes back, since the record is their evidence, and those that another fault of the type may hide.
-    """
-    r, boot = s.record, s.node.boot_id if s.node is not None else ""
-    if r is None or r.phase not in (Phase.SUSPECT, Phase.WAITING, Phase.RECOVERING) or not boot:
-        return ()
-    theirs = (f for f in r.faults if f.kind is Kind.LEVEL and not f.latched and f.boot_id == boot)
-    return tuple(f for f in theirs if f.type != SIGNAL_UNKNOWN and _says_nothing_of(f, s))
-
-
-def _says_nothing_of(fault: Fault, s: Situation) -> bool:
-    reading = s.reading_of(fault.source)
-    if reading is None or unreadable(s, fault) or cleared(fault, s):
-        return False
-    said = {*reading.early, *(p.type for p in reading.problems if p.kind is Kind.LEVEL)}
-    return fault.type not in said
-
-
-def unheard(readings: tuple[Reading, ...], missed: Mapping[Fault, datetime]) -> tuple[Reading, ...]:
-    """``readings``, in which the types of ``missed`` are unknown: faults without a word, and since when."""
-    for f, since in missed.items():
-        why = f"{f.source} has said nothing of {f.reason} since this agent began to look"
-        readings = tuple(
-            replace(r, unknown={**r.unknown, f.type: why}, unknown_since={**r.unknown_since, f.type: since})
-            if r.source == f.source
-            else r
-            for r in readings
-        )
-    return readings
-
-
-def read_no_more(s: Situation, fault: Fault) -> bool:
-    """Whether the fault's source is not read any more, since the policy was changed: nothing more will be
-    known of it. A source that is read has a reading in each cycle, even where nothing is known."""
-    return bool(s.readings) and s.reading_of(fault.source) is None
 
 
 def healthy(s: Situation) -> str:

@@ -34,16 +34,15 @@ from recovery.decide.diagnosis import (
     UNKNOWN_TOO_LONG,
     Diagnosis,
     as_treated,
-    cleared,
     diagnosed,
     fault_of,
     healthy,
-    how_it_ended,
     name,
     of_a_boot_before,
     settled,
     told_apart,
 )
+from recovery.decide.doubt import cleared, how_it_ended
 from recovery.decide.endings import (
     call_off,
     can_call_off,

@@ -15,17 +15,15 @@ from recovery.decide.acknowledged import stated_now
 from recovery.decide.diagnosis import (
     SIGNAL_UNKNOWN,
     Diagnosis,
-    cleared,
     diagnosed,
     fault_of,
-    in_doubt,
     live,
     name,
     of_a_boot_before,
     settled,
-    unreadable,
     was_treated,
 )
+from recovery.decide.doubt import cleared, in_doubt, unreadable
 from recovery.decide.drill import is_to_be_watched
 from recovery.decide.situation import Situation
 from recovery.model import Detector, Ends, Fault, Kind, Latch, Phase, Problem, Record, Rule

@@ -17,7 +17,7 @@ from recovery.decide.drain import keeps_some
 from recovery.decide.imagined import imagined
 from recovery.decide.in_flight import no_more_to_boot
 from recovery.decide.latch import may_be_gone
-from recovery.decide.probation import proof_of_nobody_is_late
+from recovery.decide.proof import proof_of_nobody_is_late
 from recovery.decide.situation import (
     ClaimsByEvent,
     Counted,

@@ -21,7 +21,8 @@ from recovery.decide.decision import (
     until,
     wait,
 )
-from recovery.decide.diagnosis import in_doubt, name, tolerated
+from recovery.decide.diagnosis import name, tolerated
+from recovery.decide.doubt import in_doubt
 from recovery.decide.endings import hand_over, moved_to_rung, next_rung
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.latch import one_has_ended, only_tolerated

@@ -33,15 +33,14 @@ from recovery.decide.diagnosis import (
     as_treated,
     came_at,
     diagnosed,
-    how_it_ended,
     matches,
     name,
-    read_no_more,
     speaks_of,
     tolerated,
     was_treated,
     why_reported,
 )
+from recovery.decide.doubt import how_it_ended, read_no_more
 from recovery.decide.endings import close_excluded, end_without_us, hand_over
 from recovery.decide.history import HistoryEvent, note, told
 from recovery.decide.latch import has_ended, left_where_some_ended, may_be_gone, one_has_ended, one_that_ended

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from recovery.config.policy_file import load_builtin
-from recovery.decide.diagnosis import NOTIFY, Diagnosis, cleared, diagnose, live, unreadable
+from recovery.decide.diagnosis import NOTIFY, Diagnosis, diagnose, live
+from recovery.decide.doubt import cleared, unreadable
 from recovery.decide.room import kept
 from recovery.decide.situation import Situation
 from recovery.model import Phase, Policy, Problem, ProviderFacts, Reading, Rung, Step

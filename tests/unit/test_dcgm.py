@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recovery.decide.diagnosis import of_a_silent_device
+from recovery.decide.devices import of_a_silent_device
 from recovery.decide.room import short_device
 from recovery.model import Kind, Problem, Reading
 from recovery.signals.dcgm import FAILURE, LAST_XID, OF_THE_NODE, ROWS, STAYS, TYPES, XIDS, State, observe

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from recovery.decide.probation import EARLY_FOR
+from recovery.decide.silence import EARLY_FOR
 from recovery.model import Reading
 from recovery.signals.device_counts import AFTER_A_BOOT, LASTS, Look, Norm, Norms, State, observe, short
 from tests.builders.times import MINUTE, NOW, SECOND

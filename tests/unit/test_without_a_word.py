@@ -6,7 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from recovery.decide.diagnosis import UNKNOWN_TOO_LONG, silent_sources, unheard, unreadable, without_a_word
+from recovery.decide.diagnosis import UNKNOWN_TOO_LONG, silent_sources
+from recovery.decide.doubt import unheard, unreadable, without_a_word
 from recovery.decide.situation import Situation
 from recovery.model import Fault, Kind, Phase, Problem, Reading
 from recovery.quick import replace

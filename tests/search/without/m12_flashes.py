@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import recovery.agent.cycle
 import recovery.decide.latch
-from recovery.decide.diagnosis import cleared
+from recovery.decide.doubt import cleared
 from recovery.decide.situation import Situation
 from recovery.model import Fault, Rule
 
