@@ -210,7 +210,7 @@ class Agent:
             return self._last
         if keys == self._keys and now < self._due:
             self._view = replace(self._view, readings=readings)
-            return self._last
+            return replace(self._last, look_again=timedelta(seconds=self._due - now))
         self._keys = keys
         self._reporter.faults(readings, self._w.cluster.time.now())
         self._rests = self.next_in_queue = False
@@ -234,6 +234,8 @@ class Agent:
         if failed := d.key in FAILURES:
             self._reporter.failure(d, self._w.cluster.time.now())
         d = self._among_many(d)
+        if not failed and self._reporter.repeats_in < d.look_again.total_seconds():
+            d = replace(d, look_again=timedelta(seconds=self._reporter.repeats_in))
         pause = d.look_again.total_seconds()
         if self._record is not None and self._record.phase.open and not failed:  # its Lease has to be renewed
             pause = min(pause, self._w.leases.renew_every)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable
 from datetime import datetime
 
@@ -45,9 +46,19 @@ class Reporter:
         self._last_counted: dict[tuple[str, str, str], datetime] = {}
         self._shown_since: dict[tuple[str, str, str], float] = {}
         self._logged = ""
+        self._repeated = ""  # what the last decision says again and again
+
+    @property
+    def repeats_in(self) -> float:
+        """Seconds until what the last decision says is to be said again. Infinite where it is said once."""
+        last = self._sent_at.get(self._repeated)
+        if last is None:
+            return math.inf
+        return max(last + REPEAT.total_seconds() - self._clock.monotonic(), 0.0)
 
     def decision(self, s: Situation, a: Assessment, d: Decision) -> None:
         """Report the decision of a cycle."""
+        self._repeated = ""
         self._gauges(s, d)
         self._held(s, d)
         if d.before is not None:
@@ -60,6 +71,8 @@ class Reporter:
         if d.verb is Verb.WAIT and d.key in QUIET_WAITS:
             return
         reason = _event_of(s, d)
+        if d.key in REPEATED:
+            self._repeated = f"{reason} {d.key}"
         if not self._due(f"{reason} {d.key}", repeat=d.key in REPEATED):
             return
         if reason is EventReason.WOULD_RECOVER and d.key.startswith("would ") and a.found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections import Counter
@@ -55,6 +56,7 @@ from tests.stories.scenes import (
     release_by_command,
     remove_pod,
     resume,
+    sayings,
     stubborn_pod,
     the_record,
     value,
@@ -1293,3 +1295,21 @@ def test_a_node_with_which_nothing_can_be_done_for_a_bug_keeps_its_turn_and_othe
     monkeypatch.undo()
     pass_time(s, 120, cloud)
     assert ("replace", "m-0") in calls(s)
+
+
+def test_what_a_person_has_is_said_each_minute_though_the_node_changes_right_before_the_minute_is_over() -> (
+    None
+):
+    s, _ = fleet(policy(remedy="{do: cordon}"))
+    writes(s, EKS)
+    s.run(5)
+    assert phase(s) is Phase.HANDED_OVER
+    said = []
+    for second in range(600):
+        if second % 60 in (25, 52):  # its conditions are renewed, and another one comes and goes
+            writes(s, EKS, COUNT if second % 120 < 60 else COUNT_GOOD)
+        before = len(s.store.history)
+        s.run(1)
+        said += [second] * bool(sayings(s, "HandedOver", before))
+    assert max(b - a for a, b in itertools.pairwise(said)) <= 62
+    assert said[0] <= 62
