@@ -281,8 +281,9 @@ def test_time_in_which_the_way_back_is_refused_is_told_as_that_and_it_goes_on_af
     s.api.fail_next(writes("/nodes/", "PATCH"), forbidden, times=10**6)
     s.run(8 * MINUTE, step=2)
     assert (phase(s), slots(s)) == (Phase.PROVING, [NODE])
-    assert any("while the API server did not answer, or refused" in said for said in sentences(s))
-    assert any("guard" in said for said in messages(s, "Failed"))
+    refusal = 'our marks do not come off: PATCH /api/v1/nodes/node-0: 403 admission webhook "guard" denied'
+    assert refusal in sentences(s)[-1]
+    assert any(refusal in said for said in messages(s, "Held"))
     s.api.heal()
     s.run(5 * MINUTE, step=2)
     assert (phase(s), slots(s)) == (Phase.RECOVERED, [])

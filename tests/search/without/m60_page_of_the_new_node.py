@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from recovery.decide import probation
+from recovery.decide import replacement
 
 STORY = (
     "tests/stories/test_page_of_the_new_node.py::"
@@ -14,5 +14,5 @@ PLOTS = ("a_blind_replacement",)
 
 
 def take_out(put: Callable[[object, str, object], None]) -> None:
-    put(probation, "blind_there", lambda s: "")
-    put(probation, "by_node_alone", lambda s: "")
+    put(replacement, "blind_there", lambda s: "")
+    put(replacement, "by_node_alone", lambda s: "")
