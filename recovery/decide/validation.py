@@ -42,12 +42,11 @@ UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 
 
 def failure(s: Situation, r: Record) -> str | None:
-    """Why the node failed its validation. None while it runs, once it passed, and where it could not run."""
+    """Why the node failed its validation. None while it runs, and once it passed. ``impossible`` is asked
+    before: a Job that could not run says nothing."""
     if r.validate is None or r.validation is None or s.job is None or s.job.node != r.node:
         return None
     job = f"the validation Job {r.validation.job}"
-    if s.job.unrun:
-        return None
     if s.job.succeeded is False:
         return f"{job} failed: {s.job.why or 'it gives no reason'}"
     if s.job.succeeded is None and late(s, r):
