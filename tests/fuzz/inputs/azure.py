@@ -63,7 +63,7 @@ class Site:
             self.server.raw = case
         else:
             self.server.answer = lambda method, path: (200, {}, case)
-        self.session._busy.clear()
+        self.session._throttled._held.clear()
         provider = AzureProvider(self.session, SystemClock(), options_of(self.environ))
         machine = provider.identify(self.nodes[choice % 3])
         self._look(provider, machine, choice // 3)
