@@ -47,7 +47,13 @@ def shortened(text: str, longest: int) -> str:
     return text
 
 
-_DOMAIN = re.compile("0000(?=[0-9A-Fa-f]{4}:)")
+_ZEROS = re.compile("^0+(?=[0-9A-Fa-f]{4}:)")
+
+
+def address(word: str) -> str:
+    """``0000:61:00.0`` of ``00000000:61:00.0``: an address on the bus with no more of its domain than it
+    needs. Any other word as it is."""
+    return _ZEROS.sub("", word)
 
 
 def without_uuid(device: str) -> str:
@@ -56,7 +62,7 @@ def without_uuid(device: str) -> str:
     if "=" in device:
         return device
     words = device.split(" ")
-    return " ".join([*words[:2], *(_DOMAIN.sub("", word, count=1) for word in words[2:] if ":" in word)])
+    return " ".join([*words[:2], *(address(word) for word in words[2:] if ":" in word)])
 
 
 def named(text: str, longest: int) -> str:

@@ -234,8 +234,9 @@ class Agent:
         if failed := d.key in FAILURES:
             self._reporter.failure(d, self._w.cluster.time.now())
         d = self._among_many(d)
-        if not failed and self._reporter.repeats_in < d.look_again.total_seconds():
-            d = replace(d, look_again=timedelta(seconds=self._reporter.repeats_in))
+        again = math.inf if d.key in TRIED_AGAIN else self._reporter.repeats_in
+        if again < d.look_again.total_seconds():
+            d = replace(d, look_again=timedelta(seconds=again))
         pause = d.look_again.total_seconds()
         if self._record is not None and self._record.phase.open and not failed:  # its Lease has to be renewed
             pause = min(pause, self._w.leases.renew_every)

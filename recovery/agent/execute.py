@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -417,7 +418,7 @@ class Executor:
         return Performed()
 
     def _refused(
-        self, s: Situation, patch: dict[str, Any], what: list[str], failing: list[str] | None = None
+        self, s: Situation, patch: dict[str, Any], what: Sequence[str], failing: Sequence[str] = ()
     ) -> Performed | None:
         """Patch the Node. Where the API server says no, ``what`` is not asked for again for a while; where it
         fails on the patch, as with an admission webhook that is down, ``failing`` is not. Without them the
@@ -428,9 +429,8 @@ class Executor:
         except (Conflict, TooManyRequests):
             raise
         except ApiError as error:
-            failed = isinstance(error, ApiUnavailable)
-            if failed:
-                what = failing or [] if error.status == FAILED else []
+            if failed := isinstance(error, ApiUnavailable):
+                what = failing if error.status == FAILED else ()
             if not what:
                 raise
             memory, now = self._observer.memory(s.node_name), self._w.clock.monotonic()
@@ -510,13 +510,13 @@ class Executor:
         return Performed()
 
 
-def _not_done(what: list[str]) -> str:
+def _not_done(what: Sequence[str]) -> str:
     if what == [CORDON]:
         return f"{CORDON} was refused"
     return f"{OUR_MARKS} do not come off" if what == [OUR_MARKS] else _not_set(what)
 
 
-def _not_set(taints: list[str]) -> str:
+def _not_set(taints: Sequence[str]) -> str:
     if taints == [OUT_OF_SERVICE]:
         return f"the taint {OUT_OF_SERVICE} was not set, so its stuck pods stay"
     if len(taints) == 1:

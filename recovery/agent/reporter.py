@@ -71,9 +71,9 @@ class Reporter:
         if d.verb is Verb.WAIT and d.key in QUIET_WAITS:
             return
         reason = _event_of(s, d)
-        if d.key in REPEATED:
-            self._repeated = f"{reason} {d.key}"
-        if not self._due(f"{reason} {d.key}", repeat=d.key in REPEATED):
+        told, again = f"{reason} {d.key}", d.key in REPEATED
+        self._repeated = told if again else ""
+        if not self._due(told, repeat=again):
             return
         if reason is EventReason.WOULD_RECOVER and d.key.startswith("would ") and a.found:
             first = leading(s, a)

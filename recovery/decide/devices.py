@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from recovery.decide.room import short_device
 from recovery.model import Fault, Reading
+from recovery.short import address
 
 _ADDRESS = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]")
 """A GPU's address on the bus, as a whole: a name may be cut."""
@@ -59,13 +60,7 @@ def _kind(device: str) -> str:
 def _places(device: str) -> frozenset[str]:
     """By what a GPU is known again though its index is another one: its UUID, or its address on the bus. On
     another host, the machine that was moved there has other GPUs at the same addresses."""
-    return frozenset() if "=" in device else frozenset(map(_place, device.split(" ")[2:]))
-
-
-def _place(word: str) -> str:
-    """An address as each name of a GPU has it: short names have only a part of its domain."""
-    domain, _, rest = word.partition(":")
-    return f"{domain[-4:]}:{rest}" if _ADDRESS.fullmatch(word) and not domain[:-4].strip("0") else word
+    return frozenset() if "=" in device else frozenset(map(address, device.split(" ")[2:]))
 
 
 def names_one_device(device: str) -> bool:

@@ -26,8 +26,9 @@ from recovery.model import (
 
 Patch = dict[str, Any]
 CORDON = "the cordon"
-OUR_MARKS = "our marks"
 """What a patch of the Node that sets our own marks is called among the refusals."""
+OUR_MARKS = "our marks"
+"""And one that takes them off."""
 
 
 def marked(node: NodeView) -> bool:

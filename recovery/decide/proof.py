@@ -1,6 +1,4 @@
-"""What the proof of a machine and that of its replacement have in common: how long it takes, and what it
-is late for. PURE.
-"""
+"""What the proofs of a machine and of its replacement share: how long one takes, when it is late. PURE."""
 
 from __future__ import annotations
 

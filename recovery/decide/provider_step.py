@@ -59,11 +59,10 @@ def _began(r: Record) -> datetime:
 def _only_out_of_band(s: Situation, r: Record, rung: Rung) -> Decision | None:
     if s.role is not Role.OWNER or s.provider is None or rung.do not in s.provider.out_of_band:
         return None
-    what = f"{rung.do.value} of {r.node} is"
-    never = f"{what} never asked for by the node's own agent, only once that is dead"
-    if s.afar:
-        never = f"{what} asked for by a concluder, once its own agent is dead; in fleet mode it has none"
-    return hand_over(s, r, f"{never}: a person has to", outcome="refused")
+    never = "never asked for by the node's own agent, only once that is dead"
+    nobody = "asked for by a concluder, once its own agent is dead; in fleet mode it has none"
+    why = f"{rung.do.value} of {r.node} is {nobody if s.afar else never}: a person has to"
+    return hand_over(s, r, why, outcome="refused")
 
 
 def _refused_before(s: Situation, r: Record, rung: Rung) -> Decision | None:
