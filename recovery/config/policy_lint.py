@@ -37,6 +37,7 @@ from recovery.signals import (
     dcgm,
     device_counts,
     konduktor,
+    kubelet,
     loki,
     never_joined,
 )
@@ -59,6 +60,8 @@ OURS = frozenset({SIGNAL_UNKNOWN, never_joined.TYPE})
 """Types that no source of the policy has to be named for."""
 ALWAYS_FIRE = ("Watchdog", "DeadMansSwitch")
 """Alerts that say by firing that alerting works; the first is kube-prometheus'."""
+BOOTS_FOR = timedelta(minutes=5)
+"""How long a kubelet may take to be Ready after its machine's boot, and to stay so."""
 HEAD_START = timedelta(minutes=2)
 """How much earlier than another remediator a rule has to act, or it will find the node claimed."""
 
@@ -213,6 +216,7 @@ def _about_rule(rule: Rule) -> Iterator[tuple[str, str]]:
         yield from _about_witness(rule, rule.witness)
     yield from _about_taints(rule)
     yield from _about_validation(rule)
+    yield from _about_ready(rule)
 
 
 def _about_match(m: Match) -> Iterator[tuple[str, str]]:
@@ -240,6 +244,13 @@ def _about_validation(rule: Rule) -> Iterator[tuple[str, str]]:
         yield ".validate", "never used: no step of the remedy gives the same machine back"
     elif Step.DRAIN not in steps:
         yield ".validate", "the remedy has no drain: pods may still hold the devices that the Job needs"
+
+
+def _about_ready(rule: Rule) -> Iterator[tuple[str, str]]:
+    boots = SAME_MACHINE & {rung.do for rung in rule.remedy or ()}
+    if boots and rule.after < BOOTS_FOR and rule.match.type == kubelet.READY:
+        why = "a node that boots is not Ready for some minutes, which is then the same fault again"
+        yield ".after", f"{span(rule.after)}, but {why}: write after: 10m"
 
 
 def _about_sources(rule: Rule, policy: Policy) -> Iterator[tuple[str, str]]:

@@ -48,6 +48,7 @@ class KubeletSource(OwnNodeSource):
         self._heard = heard
         self._within: float | None = None
         self._held: Mapping[str, Problem] = {}
+        self._held_in = ""  # the boot in which that was last so
         self._ready_since: datetime | None = None
         self._unheard_since: datetime | None = None
 
@@ -68,19 +69,20 @@ class KubeletSource(OwnNodeSource):
             # may be hours slow after a boot. Then the fault would be tolerated no more at once.
             written = ready.transition if ready.status == "Unknown" else None
             said = f"{ready.status}: {ready.message}" if ready.message else ready.status
-            return self._bad(seen, ready.reason or "KubeletNotReady", said, written)
+            return self._bad(seen, ready.reason or "KubeletNotReady", said, written, boot_id)
         heard = self._heard(node, self._within)
         if heard.silent:
-            return self._bad(seen, SILENT, f"True, but {heard.silent}", heard.since)
+            return self._bad(seen, SILENT, f"True, but {heard.silent}", heard.since, boot_id)
         if heard.unknown:
             self._unheard_since = self._unheard_since or seen.at
             held, unknown = tuple(self._held.values()), {READY: heard.unknown}
             return Reading(
                 SOURCE, seen.at, held, unknown, {READY: self._unheard_since}, listed=self._listed()
             )
-        return self._back(seen)
+        return self._back(seen, boot_id)
 
-    def _bad(self, seen: Seen, reason: str, said: str, began: datetime | None) -> Reading:
+    def _bad(self, seen: Seen, reason: str, said: str, began: datetime | None, boot_id: str) -> Reading:
+        self._held_in = boot_id
         self._ready_since = self._unheard_since = None
         first = min((p.since for p in self._held.values()), default=began or seen.at)
         p = Problem(
@@ -97,9 +99,11 @@ class KubeletSource(OwnNodeSource):
     def _listed(self) -> frozenset[tuple[str, str]]:
         return frozenset({(READY, ""), *((READY, r) for r in self._held)})
 
-    def _back(self, seen: Seen) -> Reading:
+    def _back(self, seen: Seen, boot_id: str) -> Reading:
         """Ready, or again. Until it has been for a while, what was wrong is not known to be over: here, or in
-        the process before this one."""
+        the process before this one. Of another boot nothing bad was ever said."""
+        if boot_id != self._held_in:
+            self._held = {}
         self._ready_since = self._ready_since or seen.at
         self._unheard_since = None
         listed = self._listed()

@@ -26,6 +26,24 @@ def test_what_a_dead_machine_left_behind_says_nothing_of_the_next_one_of_its_nam
     assert [len(source.poll("").problems) for _ in range(2)] == [1, held]
 
 
+@pytest.mark.parametrize(("boot", "held"), [("boot-1", 1), ("boot-2", 0)])
+def test_a_node_that_is_ready_after_a_boot_is_not_what_it_was_before_it_nor_known_to_be_well(
+    boot: str, held: int
+) -> None:
+    """With a short ``after`` each reboot of a dead machine had been for nothing: its fault was back at once."""
+    dead = node(
+        boot_id="boot-1", stated=(Condition("Ready", "Unknown", "NodeStatusUnknown", transition=NOW),)
+    )
+    well = node(boot_id=boot, stated=(Condition("Ready", "True", "KubeletReady", transition=NOW),))
+    looks = iter([Seen(dead, NOW, 2 * MINUTE), Seen(well, NOW + timedelta(seconds=2), 2 * MINUTE)])
+    source = KubeletSource(lambda _: next(looks))
+    assert len(source.poll("").problems) == 1
+    found = source.poll("")
+    assert len(found.problems) == held
+    assert found.unconfirmed if not held else found.unknown
+    assert not found.cleared
+
+
 def test_who_comes_later_takes_nothing_back_until_the_node_was_ready_for_a_minute() -> None:
     """And holds nothing else up: what is good and too new is not unknown."""
     well = node(stated=(Condition("Ready", "True", "KubeletReady", transition=NOW),))

@@ -1189,6 +1189,20 @@ def test_a_validation_that_nothing_leads_to_is_warned_of() -> None:
     assert warning.endswith(never)
 
 
+@pytest.mark.parametrize(
+    ("after", "step", "warned"),
+    [("30s", "reboot", True), ("10m", "reboot", False), ("30s", "replace", False)],
+)
+def test_a_rule_for_ready_that_takes_each_boot_for_the_fault_again_is_warned_of(
+    after: str, step: str, warned: bool
+) -> None:
+    text = rule(f"after: {after}\nremedy: [{{do: drain}}, {{do: {step}}}]")
+    text = text.replace("match: {}", "match: {type: Ready}")
+    why = "30 s, but a node that boots is not Ready for some minutes, which is then the same fault again"
+    told = [w for w in parsed(text).warnings if why in w]
+    assert [w.partition("field ")[2].partition(":")[0] for w in told] == ["rules[0].after"] * warned
+
+
 def test_a_validation_that_meets_the_pods_of_others_is_warned_of() -> None:
     (_, warning) = parsed(rule("validate: {cronJob: burn}\nremedy: [{do: reboot}]")).warnings
     assert warning.endswith("the remedy has no drain: pods may still hold the devices that the Job needs")
