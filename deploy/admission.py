@@ -1078,6 +1078,7 @@ VALIDATION = Policy(
     param=("batch/v1", "CronJob", "node-validation"),
 )
 
+HOST_KEPT = on("UPDATE", [*same("?spec", "?status"), *metadata_kept(annotations=["reboot.metal3.io"])])
 HOSTS = Policy(
     "node-recovery-hosts",
     (("metal3.io", "baremetalhosts, baremetalhosts/*", "CREATE, UPDATE, DELETE"),),
@@ -1086,12 +1087,24 @@ HOSTS = Policy(
             'request.operation == "UPDATE" && variables.mine != "" && request.?subResource.orValue("") == ""',
             "an agent neither makes nor deletes a BareMetalHost, and its token names its pod's node",
         ),
-        Check(
-            on("UPDATE", [*same("?spec", "?status"), *metadata_kept(annotations=["reboot.metal3.io"])]),
-            "an agent changes nothing of a BareMetalHost but its annotation reboot.metal3.io",
-        ),
+        Check(HOST_KEPT, "an agent changes nothing of a BareMetalHost but its annotation reboot.metal3.io"),
     ),
     (MY_NODE,),
+)
+FLEET_HOSTS = replace(
+    HOSTS,
+    name="node-recovery-fleet-hosts",
+    checks=(
+        Check(
+            'request.operation == "UPDATE" && request.?subResource.orValue("") == ""',
+            "the controller neither makes nor deletes a BareMetalHost",
+        ),
+        Check(
+            HOST_KEPT, "the controller changes nothing of a BareMetalHost but its annotation reboot.metal3.io"
+        ),
+    ),
+    variables=(),
+    account=FLEET,
 )
 
 NPD_PORT = 20257
@@ -1285,6 +1298,12 @@ def rendered() -> dict[Path, str]:
             "Who may patch a host can give it another image, or send its BMC's password elsewhere. An agent"
             " sets one annotation. It needs Kubernetes 1.30 or later; on an older cluster leave it out.",
             HOSTS,
+        ),
+        HERE / "fleet" / "components" / "metal3" / "admission.yaml": file(
+            "Who may patch a host can give it another image, or send its BMC's password elsewhere. The"
+            " controller sets one annotation. It needs Kubernetes 1.30 or later; on an older cluster leave it"
+            " out.",
+            FLEET_HOSTS,
         ),
     }
 

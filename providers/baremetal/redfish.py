@@ -1,4 +1,4 @@
-"""Reboots by Redfish: a machine's BMC is asked to reset it, from outside, once the machine is dead."""
+"""Reboots by Redfish: a machine's BMC is asked to reset it, by a process that runs on another machine."""
 
 from __future__ import annotations
 
@@ -46,10 +46,6 @@ from recovery.provider.late import not_late
 from recovery.provider.protocol import Finding, ProviderContext
 
 INSTALL = "BAREMETAL_POWER=redfish needs sushy: install node-recovery[metal]"
-NOT_IN_FLEET_MODE = (
-    "a concluder asks a BMC for a reboot, once the agent on the node is dead, and nobody in fleet mode: "
-    "the node is drained there, and handed to a person"
-)
 ASKED_AGAIN = 5.0  # seconds for which an answer of preflight or poll is kept: BMCs are slow
 SWITCHED_ON_AGAIN = 15.0  # seconds between two requests to switch on what was switched off
 TAKES_TO_SWITCH_ON = 300.0  # seconds for which a BMC may say that it is off, and refuse to switch it on again
@@ -81,8 +77,8 @@ class RedfishProvider(BareMetalProvider):
         self, clock: Clock, environ: Mapping[str, str], inventory: Inventory, limits: Limits | None = None
     ) -> None:
         self._clock, self._inventory, self._limits = clock, inventory, limits or Limits()
-        self._mode = environ.get("RECOVERY_MODE", "")
-        self._own = "" if self._mode == "concluder" else environ.get("NODE_NAME", "")
+        beside = environ.get("RECOVERY_MODE") not in ("concluder", "fleet")
+        self._own = environ.get("NODE_NAME", "") if beside else ""
         self._known: dict[tuple[str, str], tuple[float, object, Any]] = {}
         self._switched_on: dict[str, float] = {}
         """When each machine's BMC took the last order to switch it on, or may have."""
@@ -203,9 +199,6 @@ class RedfishProvider(BareMetalProvider):
             f"machines in {path}: {count}" if path else "BMC_INVENTORY is not set, annotations may lead there"
         )
         yield Finding(NAME, True, f"power by Redfish; {listed}")
-        if Step.REBOOT in steps and self._mode == "fleet":
-            yield Finding(NAME, False, NOT_IN_FLEET_MODE, "take reboot out of the policy, or use sidecars")
-            return
         if machine is None or Step.REBOOT not in steps:
             return
         try:

@@ -222,6 +222,6 @@ def _preflight(s: Situation, r: Record) -> Iterator[Need]:
     action = next((x.do for x in r.ladder[r.rung :] if x.do.provider_action), None)
     if action is None or s.provider is None or s.machine is None:
         return
-    if s.role is Role.OWNER and action in s.provider.out_of_band:
+    if s.from_within(action):
         return  # only the concluder asks for it
     yield Preflighted(action)

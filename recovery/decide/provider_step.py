@@ -57,11 +57,10 @@ def _began(r: Record) -> datetime:
 
 
 def _only_out_of_band(s: Situation, r: Record, rung: Rung) -> Decision | None:
-    if s.role is not Role.OWNER or s.provider is None or rung.do not in s.provider.out_of_band:
+    if not s.from_within(rung.do):
         return None
     never = "never asked for by the node's own agent, only once that is dead"
-    nobody = "asked for by a concluder, once its own agent is dead; in fleet mode it has none"
-    why = f"{rung.do.value} of {r.node} is {nobody if s.afar else never}: a person has to"
+    why = f"{rung.do.value} of {r.node} is {never}: a person has to"
     return hand_over(s, r, why, outcome="refused")
 
 

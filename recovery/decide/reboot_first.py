@@ -32,7 +32,7 @@ def reboots_first(s: Situation, r: Record) -> bool:
 def _can_reboot(s: Situation) -> bool:
     if s.role is not Role.OWNER or s.provider is None:
         return False
-    return Step.REBOOT in s.provider.actions and Step.REBOOT not in s.provider.out_of_band
+    return Step.REBOOT in s.provider.actions and not s.from_within(Step.REBOOT)
 
 
 def with_reboot(ladder: tuple[Rung, ...], at: int) -> tuple[Rung, ...]:

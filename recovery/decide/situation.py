@@ -296,6 +296,12 @@ class Situation:
                 ahead = max(ahead + (after - before), timedelta(0))
         return ahead
 
+    def from_within(self, step: Step) -> bool:
+        """Whether the node's own agent, which runs on the machine, would start a step that only somebody
+        outside of the machine may (docs/decisions/0013)."""
+        outside = self.provider.out_of_band if self.provider is not None else frozenset()
+        return self.role is Role.OWNER and not self.afar and step in outside
+
     @property
     def may_power(self) -> bool:
         """Whether this concluder may start out-of-band steps, which a node's own agent never may."""

@@ -15,9 +15,9 @@ from recovery.quick import quick
 class ProviderFacts:
     """What a provider declares for this machine.
 
-    ``software_remedy``: the default for a fault of software. ``out_of_band``: steps that only the concluder
-    may start. ``cancels``: a call can be cancelled. ``sees_power``: it can show that it runs nothing.
-    ``cloud``: it can tell whether it exists.
+    ``software_remedy``: the default for a fault of software. ``out_of_band``: steps that the machine's
+    own agent never starts. ``cancels``: a call can be cancelled. ``sees_power``: it can show that it runs
+    nothing. ``cloud``: it can tell whether it exists.
     """
 
     name: str

@@ -87,7 +87,7 @@ class Abilities:
     """What can be done to one machine. Without ``software_remedy``, ``default_remedy`` is for software too.
 
     ``note`` says why no more can be done, if a setting would change that. ``out_of_band``: steps that a
-    machine's own agent never starts; a peer does, once the machine is dead.
+    machine's own agent never starts: the controller does, or the concluder, once the machine is dead.
     """
 
     actions: frozenset[Step]

@@ -1524,13 +1524,6 @@ def test_doctor_asks_nobody_about_its_own_node(world: RedfishWorld, machine: Mac
     assert world.calls() == 0
 
 
-def test_doctor_says_that_nobody_asks_a_bmc_in_fleet_mode(world: RedfishWorld, machine: Machine) -> None:
-    world.environ["RECOVERY_MODE"] = "fleet"
-    found = list(world.provider().examine(machine, REBOOT, own=True))[-1]
-    assert found.ok is False
-    assert "nobody in fleet mode" in found.sentence
-
-
 def test_doctor_shows_a_broken_inventory_and_a_bmc_that_does_not_answer(
     world: RedfishWorld, provider: RedfishProvider, machine: Machine
 ) -> None:

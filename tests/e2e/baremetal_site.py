@@ -91,6 +91,8 @@ class BareMetalSite:
     ``dead_after``: seconds after which a machine is taken for dead; 0: as it ships.
     """
 
+    own = CONCLUDER  # the namespace of who asks the BMCs
+
     def __init__(self, plane: MetalPlane, folder: Path, dead_after: float = 0) -> None:
         self.plane = plane
         self.folder = folder
@@ -154,7 +156,7 @@ class BareMetalSite:
         files = {"username": USERNAME.encode(), "password": PASSWORD.encode(), "ca.crt": authority}
         coded = {name: b64encode(content).decode() for name, content in files.items()}
         body = {"metadata": {"name": RACK}, "data": coded}
-        own = f"/api/v1/namespaces/{CONCLUDER}"
+        own = f"/api/v1/namespaces/{self.own}"
         answer = self.plane.request("POST", f"{own}/secrets", body=body)
         assert answer.status in (201, 409), answer.body
         if answer.status == 201:  # these kubelets mount a Secret as it is when the pod starts
@@ -172,7 +174,7 @@ class BareMetalSite:
             "/api/v1/namespaces/default/pods",
             f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs",
             f"/api/v1/namespaces/{NAMESPACE}/pods",
-            f"/api/v1/namespaces/{CONCLUDER}/pods",
+            f"/api/v1/namespaces/{self.own}/pods",
             *(f"{RECORDS}/{name}" for name in self.records()),
             GATE,
         ):
@@ -246,12 +248,14 @@ class BareMetalSite:
         self.bmc.change(self.nodes[node], power_state="Off")
 
     def boots(self, node: str, kubelet: str = "fake") -> None:
-        """It has been switched off and on: another boot, and what runs on it starts again."""
+        """It has been switched off and on: another boot, and what runs on it starts again. Its kubelet tells
+        of both at once, as real ones do."""
         self.kubelets.power_off(node)
         self._fresh(node)
-        body = {"status": {"nodeInfo": {"bootID": self.boot_id(node)}}}
-        path = f"/api/v1/nodes/{node}/status"
-        answer = self.plane.request("PATCH", path, body=body, content_type=MERGE, user="kubelet")
+        up = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+        body = {"status": {"nodeInfo": {"bootID": self.boot_id(node)}, "conditions": [up]}}
+        path, kind = f"/api/v1/nodes/{node}/status", "application/strategic-merge-patch+json"
+        answer = self.plane.request("PATCH", path, body=body, content_type=kind, user="kubelet")
         assert answer.status == 200, answer.body
         if kubelet == ALONE:
             self.plane.start_again(ALONE)

@@ -12,6 +12,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -408,6 +409,21 @@ def delete_node(plane: Plane, node: str, stopping: threading.Event) -> None:
             if answer.status in (200, 202, 404):
                 return
         time.sleep(0.2)
+
+
+def states(
+    plane: Plane, node: str, type_: str, status: str, reason: str, ago: timedelta = timedelta(0)
+) -> int:
+    """A condition, as a detector writes it. The HTTP status of the answer."""
+    at = f"{datetime.now(UTC) - ago:%Y-%m-%dT%H:%M:%SZ}"
+    condition = {"type": type_, "status": status, "reason": reason, "message": "found"}
+    times = {"lastHeartbeatTime": at, "lastTransitionTime": at}
+    return plane.request(
+        "PATCH",
+        f"/api/v1/nodes/{node}/status",
+        body={"status": {"conditions": [condition | times]}},
+        content_type="application/strategic-merge-patch+json",
+    ).status
 
 
 def infrastructure(plane: Plane, role: str = "infra") -> None:

@@ -227,8 +227,8 @@ def changes_by_the_concluder(site: BareMetalSite) -> list[Request]:
 
 
 def ready(site: BareMetalSite, node: str) -> bool:
-    found = {c["type"]: c["status"] for c in site.node(node)["status"]["conditions"]}
-    return bool(found["Ready"] == "True")
+    found = {c["type"]: c["status"] for c in site.node(node)["status"].get("conditions", [])}
+    return found.get("Ready") == "True"
 
 
 def there(site: BareMetalSite, name: str) -> bool:

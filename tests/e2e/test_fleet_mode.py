@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import yaml
-from fleet_site import DEPLOY, INFRA, NAMESPACE, Site, edit, training
+from fleet_site import DEPLOY, INFRA, NAMESPACE, Site, edit, states, training
 from history import Request
 from kubelets import Container
 from plane import Plane
@@ -131,16 +131,8 @@ class FleetSite(Site):
         may_be_gone: bool = False,
         ago: timedelta = timedelta(0),
     ) -> None:
-        at = f"{datetime.now(UTC) - ago:%Y-%m-%dT%H:%M:%SZ}"
-        condition = {"type": type_, "status": status, "reason": reason, "message": "found"}
-        times = {"lastHeartbeatTime": at, "lastTransitionTime": at}
-        answer = self.plane.request(
-            "PATCH",
-            f"/api/v1/nodes/{node}/status",
-            body={"status": {"conditions": [condition | times]}},
-            content_type="application/strategic-merge-patch+json",
-        )
-        assert answer.status == 200 or (may_be_gone and answer.status == 404), answer.body
+        status_of = states(self.plane, node, type_, status, reason, ago)
+        assert status_of == 200 or (may_be_gone and status_of == 404), status_of
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,7 @@ from tests.stories.scenes import (
     swap_record,
     the_record,
 )
-from tests.stories.test_conditions import NEURON, policy, writes
+from tests.stories.test_conditions import NEURON, policy, renewed, writes
 
 REBOOT = "{do: drain, within: 30m}, {do: reboot, within: 10m}"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
@@ -127,17 +127,66 @@ def test_a_living_node_is_never_power_cycled_by_its_own_agent_but_drained_and_ha
     assert never in the_record(s).sentence
 
 
-def test_in_fleet_mode_nobody_asks_for_it_and_the_sentence_is_about_no_agent_of_the_node() -> None:
-    s = Stage(policy(remedy=REBOOT))
+def controlled(match: str = "{}") -> Stage:
+    s = Stage(policy(match, REBOOT))
     s.provider = Powered()
     s.nodes(4)
     s.fleet()
     s.run(5)
+    return s
+
+
+def test_the_controller_of_all_nodes_asks_for_it_once_a_living_node_is_drained() -> None:
+    s = controlled()
+    stubborn_pod(s)
     writes(s, NEURON)
     s.run(60)
-    assert (phase(s), calls(s), marked(s)) == (Phase.HANDED_OVER, [], ALL_MARKS)
-    why = "asked for by a concluder, once its own agent is dead; in fleet mode it has none: a person has to"
-    assert f"reboot of node-0 is {why}" in the_record(s).sentence
+    assert (phase(s), calls(s)) == (Phase.RECOVERING, []), "its pod is still there"
+    remove_pod(s)
+    s.run(60)
+    assert calls(s) == [("reboot", "m-0")]
+    boot(s, "node-0")
+    renewed(s, 6, ("NeuronHealth", "False", "NeuronHasNoError"))
+    assert (phase(s), marked(s), no_place(s)) == (Phase.RECOVERED, NO_MARKS, True)
+    assert calls(s) == [("reboot", "m-0")]
+    judge(s, faulty=["node-0"])
+
+
+def test_the_controller_gives_up_the_pods_of_a_dead_machine_that_is_down_and_has_its_power_cycled() -> None:
+    s = controlled("{type: Ready}")
+    stubborn_pod(s)
+    dies(s)
+    powered_off(s)
+    s.run(30)
+    assert (phase(s), calls(s)) == (Phase.RECOVERING, []), "its pod is evicted first"
+    stuck(s)
+    s.run(60)
+    assert OUT_OF_SERVICE in taints(s)
+    given_up(s)
+    assert calls(s) == [("reboot", "m-0")]
+    boot(s, "node-0")
+    ready(s, "node-0", "True")
+    s.store.start_kubelet("node-0")
+    s.run(5 * 60, step=2)
+
+    assert (phase(s), marked(s), no_place(s)) == (Phase.RECOVERED, NO_MARKS, True)
+    assert (taints(s), calls(s)) == (set(), [("reboot", "m-0")])
+    judge(s, faulty=["node-0"])
+
+
+def test_another_leader_asks_no_bmc_again_for_what_the_one_before_it_asked() -> None:
+    s = controlled()
+    writes(s, NEURON)
+    s.run(30)
+    assert calls(s) == [("reboot", "m-0")]
+    s.kill(s.actors["controller"])
+    s.fleet("another", place="another")
+    s.run(5 * 60, step=2)
+    assert (phase(s), calls(s)) == (Phase.RECOVERING, [("reboot", "m-0")])
+    boot(s, "node-0")
+    renewed(s, 6, ("NeuronHealth", "False", "NeuronHasNoError"))
+    assert (phase(s), calls(s)) == (Phase.RECOVERED, [("reboot", "m-0")])
+    judge(s, faulty=["node-0"])
 
 
 def test_a_node_that_hangs_in_its_drain_is_power_cycled_from_outside_once_it_is_dead_and_proves_itself() -> (

@@ -30,7 +30,7 @@ def test_what_a_dead_machine_left_behind_says_nothing_of_the_next_one_of_its_nam
 def test_a_node_that_is_ready_after_a_boot_is_not_what_it_was_before_it_nor_known_to_be_well(
     boot: str, held: int
 ) -> None:
-    """With a short ``after`` each reboot of a dead machine had been for nothing: its fault was back at once."""
+    """With a short ``after`` each reboot of a dead machine was for nothing: its fault was back at once."""
     dead = node(
         boot_id="boot-1", stated=(Condition("Ready", "Unknown", "NodeStatusUnknown", transition=NOW),)
     )

@@ -1,0 +1,170 @@
+"""One controller for all nodes, on bare metal: ``deploy/fleet`` with Redfish, and emulated BMCs."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from baremetal_site import ALONE, BareMetalSite, MetalPlane
+from fleet_site import DEPLOY, edit, register, states, uncomment
+from history import Request
+from kubelets import Container
+from test_baremetal import OUT_OF_SERVICE, leaves, overdue, pod, ready, there
+from test_fleet_mode import ACCOUNT, FLEET, LEASE, granted
+
+from recovery.agent.fleet.nodes import BOOTS_IN
+
+REDFISH = "components/redfish"
+POLICY = """\
+apiVersion: noderecovery.dev/v1alpha1
+kind: RecoveryPolicy
+sources: [conditions]
+limits: {budget: 1, cooldown: 0s, brake: 100%, brakePer: {}, budgetPer: {}}
+rules:
+  - name: gpu
+    match: {type: GpuCount, reason: GpuCountBad}
+    remedy: [{do: drain, within: 1m}, {do: reboot, within: 10m}]
+    probation: 5s
+  - name: dead-node
+    match: {type: Ready}
+    after: 10s
+    remedy: [{do: drain, within: 1m, then: force}, {do: reboot, within: 10m}]
+    probation: 5s
+"""
+BROKEN, WELL = ("GpuCount", "True", "GpuCountBad"), ("GpuCount", "False", "GpuCountGood")
+
+
+class MetalFleet(BareMetalSite):
+    """Machines of bare metal that have no agent. The controller runs on the node of the control plane."""
+
+    own = FLEET
+    _stated = 0.0
+
+    def install(self, *parts: str, rule: str = "", **settings: str) -> None:
+        if self._installed:
+            return
+        copy = self.folder / "deploy"
+        shutil.copytree(DEPLOY, copy)
+        place = copy / "fleet"
+        edit(place / "settings.env", "ENABLE_RECOVERY=true")
+        (place / "components" / "baremetal" / "policy.yaml").write_text(POLICY)
+        (place / REDFISH / "inventory.yaml").write_text(self._inventory())
+        uncomment(place / "kustomization.yaml", REDFISH)
+        self.plane.apply(place)
+        self._installed = True
+
+    def join(self, *nodes: str, kubelet: str = "fake") -> None:
+        if kubelet == ALONE:
+            self.plane.start_again(ALONE)
+        for node in nodes:
+            self.nodes[node] = self.uuids[len(self.nodes)]
+            self._boot_id(node).parent.mkdir(exist_ok=True)
+            self._boot_id(node).write_text(f"first boot of {node}\n")
+            gpus = {"nvidia.com/gpu.present": "true"}  # the controller stays off them
+            register(self.plane, node, self.nodes[node], "", gpus, self.boot_id(node), kubelet)
+        self.until("they are Ready", lambda: all(ready(self, node) for node in nodes))
+
+    def states(self, node: str, condition: tuple[str, str, str]) -> None:
+        assert states(self.plane, node, *condition) == 200
+        self._stated = time.monotonic()
+
+    def boots(self, node: str, kubelet: str = "fake") -> None:
+        """No machine boots sooner: what was stated is of the boot before."""
+        self.until("it boots", lambda: time.monotonic() - self._stated > BOOTS_IN.total_seconds())
+        super().boots(node, kubelet)
+
+    def replicas(self) -> list[Container]:
+        return [c for c in self.kubelets.all() if FLEET in c.pod and c.running]
+
+    def holder(self) -> str:
+        found = self.plane.request("GET", LEASE)
+        return str(found.body["spec"]["holderIdentity"]) if found.status == 200 else ""
+
+    def leader(self) -> Container | None:
+        """The replica whose pod's name is in the Lease."""
+        return next((c for c in self.replicas() if c.pod in self.holder()), None)
+
+    def asked(self) -> list[Request]:
+        return [r for r in self.audit.requests() if r.user == ACCOUNT]
+
+    def proved(self, node: str) -> None:
+        """It is recovered, by one reset, with no right that is not granted, and nothing is left behind."""
+        self.ends(node, "recovered")
+        assert self.resets() == [self.nodes[node]]
+        assert self.taints(node) == []
+        assert "unschedulable" not in self.node(node)["spec"]
+        assert [r for r in self.asked() if r.status == 403] == []
+        assert {(r.verb, r.group, r.resource) for r in self.asked() if r.status < 400} <= granted()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MetalFleet]:
+    with (
+        MetalPlane(tmp_path_factory.mktemp("plane")) as plane,
+        MetalFleet(plane, tmp_path_factory.mktemp("metal") / "site") as site,
+    ):
+        yield site
+
+
+@pytest.fixture
+def metal(whole: MetalFleet) -> MetalFleet:
+    whole.clear()
+    whole.install()
+    whole.credentials()
+    whole.until("a replica leads", whole.leader)
+    return whole
+
+
+def test_a_node_that_lives_is_drained_and_its_power_is_cycled_once(metal: MetalFleet) -> None:
+    sick, well = "metal-0", "metal-1"
+    metal.join(sick, well)
+    pod(metal, "batch", sick)
+    metal.states(sick, BROKEN)
+    metal.until("its BMC is asked", metal.resets)
+    assert not there(metal, "batch"), "drained before"
+    metal.bmc.release()
+    metal.boots(sick)
+    metal.states(sick, WELL)
+    metal.proved(sick)
+    assert well not in metal.records()
+
+
+def test_a_dead_machine_that_is_off_gives_up_its_pods_and_is_switched_on_once(
+    metal: MetalFleet, tell: Callable[[str], None]
+) -> None:
+    dead = "metal-0"
+    metal.join("metal-1", "metal-2")
+    metal.join(dead, kubelet=ALONE)
+    pod(metal, "worker", dead)
+    metal.power_fails(dead)
+    metal.hangs(dead)
+    metal.until("Kubernetes misses it", lambda: not ready(metal, dead))
+    metal.until("it is evicted", lambda: leaves(metal, "worker"))
+    metal.until("its time to end is over", lambda: overdue(metal, "worker"))
+    metal.until("its pods are given up", lambda: OUT_OF_SERVICE in metal.taints(dead))
+    metal.until("the pods' garbage collector has them", lambda: not there(metal, "worker"))
+    metal.until("it is switched on", metal.resets)
+    metal.bmc.release()
+    metal.until("it has power", lambda: metal.bmc.power(metal.nodes[dead]) == "On")
+    metal.boots(dead, kubelet=ALONE)
+    metal.proved(dead)
+    tell("  fleet mode: a dead machine of bare metal gave up its pods, and was switched on, once")
+
+
+def test_a_leader_that_is_killed_after_a_reset_is_followed_by_one_that_asks_for_none(
+    metal: MetalFleet,
+) -> None:
+    sick = "metal-0"
+    metal.join(sick, "metal-1")
+    metal.states(sick, BROKEN)
+    metal.until("its BMC is asked", metal.resets)
+    leader, before = metal.leader(), metal.holder()
+    assert leader is not None
+    metal.kubelets.kill(leader)
+    metal.until("another leads", lambda: metal.holder() not in ("", before))
+    metal.bmc.release()
+    metal.boots(sick)
+    metal.states(sick, WELL)
+    metal.proved(sick)
