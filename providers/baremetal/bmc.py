@@ -33,12 +33,13 @@ MOST_PATIENCE = timedelta(minutes=10)  # a longer Retry-After is not believed
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds to connect (per address), until the whole answer is there, and that a look may take before a
-    reset."""
+    """Seconds to connect (per address), until the whole answer is there, that a look may take before a reset,
+    and that is waited for the first look at a BMC, or for one that gave no answer last time."""
 
     connect: float = 5.0
     read: float = 5.0
     look: float = 15.0
+    patience: float = 0.5
 
     @property
     def connected(self) -> float:

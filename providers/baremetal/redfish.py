@@ -9,6 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
+from providers.baremetal.aside import Aside
 from providers.baremetal.base import ASKED_LATELY, BareMetalProvider, unable
 from providers.baremetal.bmc import LATER, Limits, brief
 from providers.baremetal.inventory import Inventory
@@ -26,6 +27,7 @@ from providers.baremetal.system import (
     chosen,
     power_of,
     stated,
+    who,
 )
 from recovery.clock import Clock
 from recovery.errors import Ambiguous, KnowsNobody, KnowsNothing, Refused, Retry, SettingsError
@@ -83,6 +85,7 @@ class RedfishProvider(BareMetalProvider):
         self._switched_on: dict[str, float] = {}
         """When each machine's BMC took the last order to switch it on, or may have."""
         self._lacking = Lacking(clock, ASKED_LATELY)
+        self._looks = Aside(clock, self._limits.patience, self._limits.longest)
         self.call_timeout = self._limits.longest
 
     # ------------------------------------------------------------ preflight, start
@@ -90,8 +93,8 @@ class RedfishProvider(BareMetalProvider):
     def preflight(self, machine: Machine, action: Step) -> Preflight:
         """Look at the machine through its BMC. Raises ``Refused`` or ``Retry``."""
         self._check(machine, action)
-        look = partial(self._patiently, machine, partial(self._preflight, machine))
-        found: Preflight = self._recent("preflight", machine, "", look)
+        look = partial(self._aside, machine, "preflight", partial(self._preflight, machine))
+        found: Preflight = self._recent("preflight", machine, "", partial(self._patiently, machine, look))
         return found
 
     def _preflight(self, machine: Machine) -> Preflight:
@@ -119,7 +122,7 @@ class RedfishProvider(BareMetalProvider):
         self._check(machine, action)
         data = self._checked(machine, reference)
         begun = self._clock.boottime()
-        self._known.clear()
+        self._forget(machine)
         talk = self._talk(machine)
         path = self._path(data)
         system = self._patiently(machine, lambda: talk.same(path))
@@ -135,7 +138,9 @@ class RedfishProvider(BareMetalProvider):
     def poll(self, machine: Machine, reference: Reference) -> Poll:
         """How far the reset is, as the BMC says. That it has booted is proved by the boot ID, not here."""
         data = self._checked(machine, reference)
-        found: Poll = self._recent("poll", machine, dict(data), lambda: self._poll(machine, data))
+        asked = f"poll {sorted(data.items())}"
+        look = partial(self._aside, machine, asked, partial(self._poll, machine, data))
+        found: Poll = self._recent("poll", machine, dict(data), look)
         return found
 
     def _poll(self, machine: Machine, data: Mapping[str, Any]) -> Poll:
@@ -148,7 +153,7 @@ class RedfishProvider(BareMetalProvider):
     def finish(self, machine: Machine, reference: Reference) -> None:
         """Switch on what was switched off for its reboot. Raises ``Retry`` or ``Refused``."""
         data = self._checked(machine, reference)
-        self._known.clear()
+        self._forget(machine)
         if data.get("reset") != FORCE_OFF:
             return
         talk = self._talk(machine)
@@ -184,8 +189,8 @@ class RedfishProvider(BareMetalProvider):
 
     def down(self, machine: Machine) -> str | None:
         """That its power is off. It is so for moments while a reset is carried out, too."""
-        talk = self._talk(machine)
-        return "its BMC says that the power is off" if power_of(talk.same()) == OFF else None
+        power: str = self._aside(machine, "power", lambda: power_of(self._talk(machine).same()))
+        return "its BMC says that the power is off" if power == OFF else None
 
     def examine(self, machine: Machine | None, steps: frozenset[Step], own: bool) -> Iterator[Finding]:
         """Inventory, BMC, credentials, UUID, resets. Whether one may reset shows only when it is done."""
@@ -281,6 +286,16 @@ class RedfishProvider(BareMetalProvider):
             raise Retry(f"{error.reason}; asking again, for {some}", 2 * LATER) from error
         self._lacking.surely((machine.id, use), lacks=False)
         return found
+
+    def _aside(self, machine: Machine, use: str, look: Callable[[], Seen]) -> Seen:
+        """What ``look`` returns, and nobody waits for a BMC that does not answer."""
+        found: Seen = self._looks.ask(machine.id, use, who(machine, self._inventory.find(machine)), look)
+        return found
+
+    def _forget(self, machine: Machine) -> None:
+        """Something is about to be asked of it: nothing that was seen before counts."""
+        self._known.clear()
+        self._looks.forget(machine.id)
 
     def _recent(self, use: str, machine: Machine, what: object, ask: Callable[[], Any]) -> Any:
         """An answer of a moment ago to the same question, or a new one."""

@@ -25,12 +25,17 @@ UNSAID = frozenset({"ForceRestart", "On"})
 """What is tried where a BMC does not say which resets it takes: those that most of them take."""
 
 
+def who(machine: Machine, bmc: Bmc) -> str:
+    """The BMC, as people are told of it."""
+    return f"the BMC of {machine.route.get('node') or machine.id} at {bmc.host}"
+
+
 class Talk:
     """The BMC of one machine, while it is asked."""
 
     def __init__(self, machine: Machine, bmc: Bmc, known: Credentials, limits: Limits, clock: Clock) -> None:
         self.machine, self.bmc = machine, bmc
-        self.who = f"the BMC of {machine.route.get('node') or machine.id} at {bmc.host}"
+        self.who = who(machine, bmc)
         self._known, self._limits, self._clock = known, limits, clock
         self.wire = Wire(self.who, bmc, known, limits, clock)
 

@@ -393,7 +393,7 @@ def test_metrics_for_azure_end_in_time(serve: Callable[..., Dripping]) -> None:
 def test_a_bmc_that_drips_is_given_up(
     method: str, error: type[Exception], serve: Callable[..., Dripping]
 ) -> None:
-    limits = BmcLimits(connect=0.5, read=0.5)
+    limits = BmcLimits(connect=0.5, read=0.5, patience=60.0)
     server = serve("headers")
     wire = Wire("the BMC", Bmc(server.url), Credentials("u", "p"), limits, SystemClock())
     more: dict[str, Any] = {"data": {}} if method == "post" else {}
@@ -469,7 +469,7 @@ def test_a_reset_by_a_bmc_is_not_sent_once_it_has_surely_ended(
     serve: Callable[..., Dripping], late: Late
 ) -> None:
     server = serve("headers")
-    limits = BmcLimits(connect=0.5, read=0.5)
+    limits = BmcLimits(connect=0.5, read=0.5, patience=60.0)
     wire = Wire("the BMC", Bmc(server.url), Credentials("u", "p"), limits, late)
     with pytest.raises(Retry, match="the BMC did not answer: it took too long to connect: nothing was sent"):
         wire.post("/redfish/v1/", data={})

@@ -27,7 +27,7 @@ from recovery.errors import Ambiguous, NodeRecoveryError, Refused, Retry
 from recovery.model import Gone, Machine, NodeView, NotApplied, Reference, Running, Step, Unfinished, Unseen
 from recovery.provider.protocol import Examiner, OutOfBand, PowerSensor, Resumable, abilities_of
 
-QUICK = Limits(connect=2.0, read=1.0)
+QUICK = Limits(connect=2.0, read=1.0, patience=60.0)
 TOKEN = "token"  # noqa: S105 (an idempotency token)
 MINE = "4c4c4544-0047-4a10-8051-b7c04f484433"
 OTHER = "4c4c4544-0047-4a10-8051-b7c04f484434"

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import time
+import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
-from baremetal_site import ALONE, BareMetalSite, MetalPlane
+import yaml
+from baremetal_site import ALONE, RACK, BareMetalSite, MetalPlane
 from fleet_site import DEPLOY, edit, register, states, uncomment
 from history import Request
 from kubelets import Container
@@ -33,6 +37,8 @@ rules:
     remedy: [{do: drain, within: 1m, then: force}, {do: reboot, within: 10m}]
     probation: 5s
 """
+GPUS = {"nvidia.com/gpu.present": "true"}
+"""A label of nodes that the controller stays off."""
 BROKEN, WELL = ("GpuCount", "True", "GpuCountBad"), ("GpuCount", "False", "GpuCountGood")
 
 
@@ -41,6 +47,25 @@ class MetalFleet(BareMetalSite):
 
     own = FLEET
     _stated = 0.0
+
+    def __init__(self, plane: MetalPlane, folder: Path) -> None:
+        super().__init__(plane, folder)
+        self.dark = {f"dark-{i}": str(uuid.uuid4()) for i in range(16)}
+        """Node -> UUID, of a rack whose BMCs take a connection and never answer."""
+        self._hole = socket.create_server(("127.0.0.1", 0), backlog=1000)
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        self._hole.close()
+
+    def _inventory(self) -> str:
+        found = yaml.safe_load(super()._inventory())
+        url = f"https://127.0.0.1:{self._hole.getsockname()[1]}"
+        found["machines"] += [
+            {"systemUUID": unique, "node": node, "address": url, "credentials": RACK}
+            for node, unique in self.dark.items()
+        ]
+        return str(yaml.safe_dump(found))
 
     def install(self, *parts: str, rule: str = "", **settings: str) -> None:
         if self._installed:
@@ -62,8 +87,7 @@ class MetalFleet(BareMetalSite):
             self.nodes[node] = self.uuids[len(self.nodes)]
             self._boot_id(node).parent.mkdir(exist_ok=True)
             self._boot_id(node).write_text(f"first boot of {node}\n")
-            gpus = {"nvidia.com/gpu.present": "true"}  # the controller stays off them
-            register(self.plane, node, self.nodes[node], "", gpus, self.boot_id(node), kubelet)
+            register(self.plane, node, self.nodes[node], "", GPUS, self.boot_id(node), kubelet)
         self.until("they are Ready", lambda: all(ready(self, node) for node in nodes))
 
     def states(self, node: str, condition: tuple[str, str, str]) -> None:
@@ -168,3 +192,26 @@ def test_a_leader_that_is_killed_after_a_reset_is_followed_by_one_that_asks_for_
     metal.boots(sick)
     metal.states(sick, WELL)
     metal.proved(sick)
+
+
+def test_a_rack_whose_bmcs_do_not_answer_keeps_no_other_node_waiting(
+    metal: MetalFleet, tell: Callable[[str], None]
+) -> None:
+    sick = "metal-0"
+    metal.join(sick, "metal-1")
+    for node, unique in metal.dark.items():
+        register(metal.plane, node, unique, "", GPUS, f"boot of {node}", kubelet="nobody")
+        metal.states(node, ("Ready", "True", "KubeletReady"))
+    metal.until("they are seen", lambda: all(ready(metal, node) for node in metal.dark))
+    for node in metal.dark:
+        metal.states(node, ("Ready", "Unknown", "NodeStatusUnknown"))
+    in_hand = ("waiting", "recovering")
+    metal.until("they are treated", lambda: all(metal.phase(node) in in_hand for node in metal.dark))
+    began = time.monotonic()
+    metal.states(sick, BROKEN)
+    metal.until("it is cordoned", lambda: metal.node(sick)["spec"].get("unschedulable"), 30)
+    took = time.monotonic() - began
+    metal.until("its BMC is asked", metal.resets)
+    tell(
+        f"  beside {len(metal.dark)} dead machines whose BMCs do not answer, a node was cordoned in {took:.1f} s"
+    )

@@ -64,7 +64,7 @@ class Site:
             self.server.raw = case
         else:
             self.server.answer = lambda method, path: (200, {}, case)
-        limits = Limits(connect=0.5, read=0.5, look=1.0)
+        limits = Limits(connect=0.5, read=0.5, look=1.0, patience=60.0)
         inventory = self.inventories[choice % 2]
         provider = RedfishProvider(SystemClock(), {"RECOVERY_MODE": "concluder"}, inventory, limits)
         machine = provider.identify(NODE)

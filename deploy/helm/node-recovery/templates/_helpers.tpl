@@ -104,7 +104,12 @@ checksum/settings: {{ print (include (print $.Template.BasePath "/settings.yaml"
 {{/* Seconds in which a call to the cloud that was begun has surely ended, and its outcome is written. */}}
 {{- define "node-recovery.grace" -}}
 {{- $azure := .Values.azure | default dict }}
-{{- if or $azure.clusterId $azure.clientId (eq (toString .Values.settings.PROVIDER) "azure") }}60{{ else }}30{{ end }}
+{{- if or $azure.clusterId $azure.clientId (eq (toString .Values.settings.PROVIDER) "azure") (include "node-recovery.bmcs" .) }}60{{ else }}30{{ end }}
+{{- end }}
+
+{{/* Whether the controller asks BMCs. */}}
+{{- define "node-recovery.bmcs" -}}
+{{- if and (eq (include "node-recovery.mode" .) "fleet") (eq (toString .Values.settings.BAREMETAL_POWER) "redfish") }}true{{ end }}
 {{- end }}
 
 {{/* Only a pod with this label gets a token for Azure. */}}
@@ -149,6 +154,15 @@ volumeMounts:
   {{- end }}
   {{- if and (eq (include "node-recovery.mode" .) "fleet") .Values.fleet.secret }}
   - {name: secret, mountPath: /var/run/secrets/node-recovery, readOnly: true}
+  {{- end }}
+  {{- if include "node-recovery.bmcs" . }}
+  # Beside the policy, not below it: nothing is mounted into a ConfigMap.
+  {{- with .Values.fleet.bmcInventory }}
+  - {name: inventory, mountPath: /etc/node-recovery-bmc/inventory, readOnly: true}
+  {{- end }}
+  {{- range $i, $name := .Values.fleet.bmcCredentials }}
+  - {name: bmc-{{ $i }}, mountPath: {{ printf "/etc/node-recovery-bmc/credentials/%s" $name | quote }}, readOnly: true}
+  {{- end }}
   {{- end }}
 {{- end }}
 {{- end }}

@@ -1,0 +1,78 @@
+"""Looks at BMCs, beside whoever asks for them: one that does not answer keeps no other machine waiting.
+
+One thread looks after many machines. The BMCs of a rack that has lost its power, or its network, take seconds
+each until they are known not to answer.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from datetime import timedelta
+from typing import Any
+
+from recovery.clock import Clock
+from recovery.errors import Retry
+
+GOOD_FOR = 60.0
+"""Seconds for which an answer that came too late for who asked is good. Before a reset it is looked again."""
+AGAIN = timedelta(seconds=2)
+
+
+class Aside:
+    """One look at a time for each question about a machine. ``patience``: seconds that are waited for a BMC
+    that gave no answer last time, or was never asked; ``longest``: for one that did.
+
+    One thread may ask.
+    """
+
+    def __init__(self, clock: Clock, patience: float, longest: float) -> None:
+        self._clock, self._patience, self._longest = clock, patience, longest
+        self._looks: dict[tuple[str, Hashable], _Look] = {}
+        self._answers: set[str] = set()  # the machines whose BMCs gave an answer at the last look
+
+    def ask(self, machine: str, question: Hashable, who: str, look: Callable[[], Any]) -> Any:
+        """What ``look`` returns, or raises. Raises ``Retry`` while it is under way. ``who`` is asked."""
+        key = (machine, question)
+        under_way = self._looks.get(key)
+        if under_way is None or under_way.is_old(self._clock.monotonic()):
+            under_way = self._looks[key] = _Look(self._clock, look)
+        if not under_way.done.wait(self._longest if machine in self._answers else self._patience):
+            self._answers.discard(machine)
+            raise Retry(f"{who} was asked, and has not answered yet", AGAIN)
+        del self._looks[key]
+        if isinstance(under_way.error, Retry):
+            self._answers.discard(machine)
+        else:
+            self._answers.add(machine)
+        if under_way.error is not None:
+            raise under_way.error
+        return under_way.found
+
+    def forget(self, machine: str) -> None:
+        """What was begun before is not what is there now."""
+        for key in [key for key in self._looks if key[0] == machine]:
+            del self._looks[key]
+
+
+class _Look:
+    """A look in a thread of its own, which ends by itself: each request is bounded in time."""
+
+    def __init__(self, clock: Clock, look: Callable[[], Any]) -> None:
+        self._clock, self._look = clock, look
+        self.done = threading.Event()
+        self.found: Any = None
+        self.error: Exception | None = None
+        self._came = 0.0
+        threading.Thread(target=self._run, name="look at a BMC", daemon=True).start()
+
+    def is_old(self, now: float) -> bool:
+        return self.done.is_set() and now - self._came > GOOD_FOR
+
+    def _run(self) -> None:
+        try:
+            self.found = self._look()
+        except Exception as error:
+            self.error = error
+        self._came = self._clock.monotonic()
+        self.done.set()
