@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from fleet_site import uncomment
 from test_deploy import (
     ALL_RIGHTS,
     CHART,
@@ -347,6 +348,38 @@ def test_a_server_that_the_nodes_can_find_needs_no_dns_of_the_cluster(tools: Too
     assert pod(controller(found))["dnsPolicy"] == "Default"
 
 
+BMCS = "mode: fleet\nsettings: {PROVIDER: baremetal, BAREMETAL_POWER: redfish}\n"
+
+
+def test_on_bare_metal_the_chart_is_the_kustomization_with_its_component(tools: Tools) -> None:
+    part = DEPLOY / "fleet" / "components" / "redfish"
+    place = tools.folder / "deploy"
+    shutil.copytree(DEPLOY, place)
+    uncomment(place / "fleet" / "kustomization.yaml", "components/redfish")
+    ours = tools.kustomize(place / "fleet")
+    charts = tools.template(
+        ALONE + "fleet: {bmcCredentials: [bmc-rack-1]}\n",
+        *ALL_RIGHTS,
+        *("--set", "settings.PROVIDER=baremetal", "--set", "settings.BAREMETAL_POWER=redfish"),
+        *("--set-file", f"fleet.bmcInventory={part / 'inventory.yaml'}"),
+    )
+    sound(charts, of_deployments=CONTROLLER)
+    both = [controller(found) for found in (ours, charts)]
+    for same in ("securityContext", "terminationGracePeriodSeconds"):
+        assert pod(both[0])[same] == pod(both[1])[same], same
+    envs = [{e["name"]: e.get("value") for e in container(each)["env"]} for each in both]
+    mounts = [{m["mountPath"] for m in container(each)["volumeMounts"]} for each in both]
+    secrets = [[v["secret"] for v in pod(each)["volumes"] if "secret" in v] for each in both]
+    inventories = [
+        [d["data"]["inventory.yaml"].strip() for d in found if "inventory.yaml" in d.get("data", {})]
+        for found in (ours, charts)
+    ]
+    assert envs[0] == {k: v for k, v in envs[1].items() if k != "AGENTS_NAMESPACE"}
+    assert mounts[0] == mounts[1]
+    assert secrets[0] == secrets[1] != []
+    assert inventories[0] == inventories[1] != []
+
+
 SOURCES = "policy: |\n  sources: {}\n  rules: []\n"
 
 
@@ -476,6 +509,20 @@ def test_a_policy_whose_alerts_can_be_asked_for_or_that_names_none_is_rendered(
         (
             "policy: |\n  limits: {blockers: [{pods: {labels: {app: a}}}, {alerts: Upgrade}]}\n  rules: []\n",
             "policy: limits.blockers names alerts, but settings.PROMETHEUS_URL is missing",
+        ),
+        (BMCS, "fleet.bmcCredentials: missing, but settings.BAREMETAL_POWER is redfish, and no BMC answers"),
+        (
+            BMCS + "fleet: {bmcCredentials: [bmc-rack-1]}",
+            "fleet.bmcInventory: missing, but settings.BAREMETAL_POWER is redfish, and nothing else",
+        ),
+        (
+            BMCS.replace("fleet", "sidecar") + "fleet: {bmcCredentials: [bmc-rack-1]}",
+            "fleet.bmcInventory, fleet.bmcCredentials: nobody asks a BMC. Set mode=fleet and",
+        ),
+        (
+            BMCS.replace("redfish", "redfish, BMC_INVENTORY: /x")
+            + "fleet: {bmcCredentials: [bmc-rack-1], bmcInventory: x}",
+            "settings.BMC_INVENTORY: in fleet mode the chart sets it. Set fleet.bmcInventory and",
         ),
     ],
 )

@@ -212,6 +212,5 @@ def test_a_rack_whose_bmcs_do_not_answer_keeps_no_other_node_waiting(
     metal.until("it is cordoned", lambda: metal.node(sick)["spec"].get("unschedulable"), 30)
     took = time.monotonic() - began
     metal.until("its BMC is asked", metal.resets)
-    tell(
-        f"  beside {len(metal.dark)} dead machines whose BMCs do not answer, a node was cordoned in {took:.1f} s"
-    )
+    dark = f"{len(metal.dark)} dead machines whose BMCs do not answer"
+    tell(f"  fleet mode: beside {dark}, a node was cordoned in {took:.1f} s")
