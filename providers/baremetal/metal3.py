@@ -54,7 +54,7 @@ LOOK = 15.0
 answered, and so has a PATCH."""
 AGAIN = timedelta(seconds=15)
 """When to look again at a host of which Metal3 has an error."""
-_GRANTED = "deploy/baremetal/components/metal3 grants it"
+_GRANTED = "the component metal3 of deploy/baremetal or deploy/fleet grants it"
 
 
 class Metal3Provider(BareMetalProvider):

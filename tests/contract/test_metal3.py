@@ -347,7 +347,8 @@ def test_a_right_that_is_missing_is_named_with_where_it_is_granted(
     world: Metal3World, machine: Machine
 ) -> None:
     world.fault(refused(403, "Forbidden", "baremetalhosts is forbidden"), method="GET")
-    with pytest.raises(Refused, match=r"cannot be read: .* \(deploy/baremetal/components/metal3 grants it\)"):
+    granted = r"\(the component metal3 of deploy/baremetal or deploy/fleet grants it\)"
+    with pytest.raises(Refused, match=rf"cannot be read: .* {granted}"):
         world.provider.preflight(machine, Step.REBOOT)
     ready = world.provider.preflight(machine, Step.REBOOT)
     world.refuse("denied")

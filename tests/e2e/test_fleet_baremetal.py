@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from baremetal_site import ALONE, RACK, BareMetalSite, MetalPlane
-from fleet_site import DEPLOY, edit, register, states, uncomment
-from history import Request
+from baremetal_site import ALONE, MERGE, RACK, BareMetalSite, MetalPlane
+from fleet_site import DEPLOY, any_right, edit, register, states, uncomment
+from history import THIEF, Request
 from kubelets import Container
+from recovery_testkit.metal3 import baremetal_host, baremetal_host_crd
 from test_baremetal import OUT_OF_SERVICE, leaves, overdue, pod, ready, there
 from test_fleet_mode import ACCOUNT, FLEET, LEASE, granted
 
@@ -68,26 +69,28 @@ class MetalFleet(BareMetalSite):
         return str(yaml.safe_dump(found))
 
     def install(self, *parts: str, rule: str = "", **settings: str) -> None:
-        if self._installed:
+        (part,) = parts
+        if self._installed == part:
             return
         copy = self.folder / "deploy"
+        shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(DEPLOY, copy)
         place = copy / "fleet"
         edit(place / "settings.env", "ENABLE_RECOVERY=true")
         (place / "components" / "baremetal" / "policy.yaml").write_text(POLICY)
         (place / REDFISH / "inventory.yaml").write_text(self._inventory())
-        uncomment(place / "kustomization.yaml", REDFISH)
+        uncomment(place / "kustomization.yaml", part)
         self.plane.apply(place)
-        self._installed = True
+        self._installed = part
 
-    def join(self, *nodes: str, kubelet: str = "fake") -> None:
+    def join(self, *nodes: str, kubelet: str = "fake", provider_id: str = "") -> None:
         if kubelet == ALONE:
             self.plane.start_again(ALONE)
         for node in nodes:
             self.nodes[node] = self.uuids[len(self.nodes)]
             self._boot_id(node).parent.mkdir(exist_ok=True)
             self._boot_id(node).write_text(f"first boot of {node}\n")
-            register(self.plane, node, self.nodes[node], "", GPUS, self.boot_id(node), kubelet)
+            register(self.plane, node, self.nodes[node], provider_id, GPUS, self.boot_id(node), kubelet)
         self.until("they are Ready", lambda: all(ready(self, node) for node in nodes))
 
     def states(self, node: str, condition: tuple[str, str, str]) -> None:
@@ -111,16 +114,15 @@ class MetalFleet(BareMetalSite):
         return next((c for c in self.replicas() if c.pod in self.holder()), None)
 
     def asked(self) -> list[Request]:
-        return [r for r in self.audit.requests() if r.user == ACCOUNT]
+        return [r for r in self.audit.requests() if r.user == ACCOUNT and r.agent != THIEF]
 
-    def proved(self, node: str) -> None:
-        """It is recovered, by one reset, with no right that is not granted, and nothing is left behind."""
+    def proved(self, node: str, *more: tuple[str, str, str]) -> None:
+        """It is recovered, with no right that is not granted (but ``more``), and nothing is left behind."""
         self.ends(node, "recovered")
-        assert self.resets() == [self.nodes[node]]
         assert self.taints(node) == []
         assert "unschedulable" not in self.node(node)["spec"]
         assert [r for r in self.asked() if r.status == 403] == []
-        assert {(r.verb, r.group, r.resource) for r in self.asked() if r.status < 400} <= granted()
+        assert {(r.verb, r.group, r.resource) for r in self.asked() if r.status < 400} <= granted() | {*more}
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +137,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MetalFleet]:
 @pytest.fixture
 def metal(whole: MetalFleet) -> MetalFleet:
     whole.clear()
-    whole.install()
+    whole.install(REDFISH)
     whole.credentials()
     whole.until("a replica leads", whole.leader)
     return whole
@@ -152,6 +154,7 @@ def test_a_node_that_lives_is_drained_and_its_power_is_cycled_once(metal: MetalF
     metal.boots(sick)
     metal.states(sick, WELL)
     metal.proved(sick)
+    assert metal.resets() == [metal.nodes[sick]]
     assert well not in metal.records()
 
 
@@ -174,6 +177,7 @@ def test_a_dead_machine_that_is_off_gives_up_its_pods_and_is_switched_on_once(
     metal.until("it has power", lambda: metal.bmc.power(metal.nodes[dead]) == "On")
     metal.boots(dead, kubelet=ALONE)
     metal.proved(dead)
+    assert metal.resets() == [metal.nodes[dead]]
     tell("  fleet mode: a dead machine of bare metal gave up its pods, and was switched on, once")
 
 
@@ -192,6 +196,7 @@ def test_a_leader_that_is_killed_after_a_reset_is_followed_by_one_that_asks_for_
     metal.boots(sick)
     metal.states(sick, WELL)
     metal.proved(sick)
+    assert metal.resets() == [metal.nodes[sick]]
 
 
 def test_a_rack_whose_bmcs_do_not_answer_keeps_no_other_node_waiting(
@@ -214,3 +219,44 @@ def test_a_rack_whose_bmcs_do_not_answer_keeps_no_other_node_waiting(
     metal.until("its BMC is asked", metal.resets)
     dark = f"{len(metal.dark)} dead machines whose BMCs do not answer"
     tell(f"  fleet mode: beside {dark}, a node was cordoned in {took:.1f} s")
+
+
+HOSTS = "/apis/metal3.io/v1alpha1/namespaces/metal3/baremetalhosts"
+"""Metal3's controller is played here: it takes the annotation off once the power is off."""
+
+
+def test_metal3_is_asked_by_one_annotation_and_the_controllers_token_changes_nothing_else_of_a_host(
+    whole: MetalFleet,
+) -> None:
+    whole.clear()
+    whole.install("components/metal3")
+    plane, sick = whole.plane, "metal-0"
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    assert plane.request("POST", crds, body=baremetal_host_crd()).status == 201
+    assert plane.request("POST", "/api/v1/namespaces", body={"metadata": {"name": "metal3"}}).status == 201
+    host = baremetal_host("rack-1", consumer="workers-abc")
+    whole.until("hosts are served", lambda: plane.request("POST", HOSTS, body=host).status == 201)
+    at = f"{HOSTS}/rack-1"
+    body = plane.get(at) | {"status": host["status"]}
+    assert plane.request("PUT", f"{at}/status", body=body).status == 200
+    whole.until("a replica of now leads", whole.leader)
+    whole.join(sick, provider_id="metal3://metal3/rack-1/workers-abc")
+    whole.states(sick, BROKEN)
+
+    def order() -> str:
+        return str((plane.get(at)["metadata"].get("annotations") or {}).get("reboot.metal3.io", ""))
+
+    whole.until("Metal3 is asked", order)
+    assert '"by":"node-recovery"' in order().replace(" ", "")
+    token = next(c for c in whole.replicas()).token
+    forged = {"spec": {"image": {"url": "https://evil.example.com/image"}}}
+    with any_right(plane, FLEET, FLEET, token):
+        answer = plane.request("PATCH", at, body=forged, content_type=MERGE, bearer=token, agent=THIEF)
+        assert answer.status == 403
+        assert "changes nothing of a BareMetalHost but its annotation" in answer.body["message"]
+    gone = {"metadata": {"annotations": {"reboot.metal3.io": None}}}
+    assert plane.request("PATCH", at, body=gone, content_type=MERGE).status == 200
+    whole.boots(sick)
+    whole.states(sick, WELL)
+    hosts = [(verb, "metal3.io", "baremetalhosts") for verb in ("get", "patch")]
+    whole.proved(sick, *hosts)
