@@ -78,6 +78,7 @@ from recovery.model import (
     Unseen,
 )
 from recovery.provider.protocol import PowerSensor, Provider, Whereabouts, abilities_of
+from recovery.provider.words import one_line
 from recovery.quick import replace
 
 TELLS_AFTER = 5
@@ -238,7 +239,10 @@ class Fetcher:
         """The validation Job on record, as it is now."""
         assert r.validation is not None
         try:
-            return replace(s, job=self._w.cluster.get_job(r.validation.job))
+            job = self._w.cluster.get_job(r.validation.job)
+            if job.succeeded is False and not job.unrun and (why := self._turned_away(r.validation.job)):
+                job = replace(job, unrun=f"the kubelet did not admit its pod: {one_line(why)}")
+            return replace(s, job=job)
         except NotFound:
             due = self._w.clock.monotonic() >= memory.job_again
             return replace(s, job_problem=memory.job_problem, job_due=due)
@@ -247,6 +251,14 @@ class Fetcher:
         except ApiError as error:
             why = f"Job {r.validation.job} cannot be read: {error.reason}"
             return replace(s, job_problem=why, job_due=False)
+
+    def _turned_away(self, job: str) -> str:
+        try:
+            return self._w.cluster.turned_away(job)
+        except (ApiUnavailable, TooManyRequests):
+            raise
+        except ApiError:
+            return ""  # what its pods did is not known: that the Job has failed is
 
     def _claim_by_event(self, s: Situation, memory: Memory, fresh: bool) -> str:
         """Who else is at work on the node, by that remediator's own Events.

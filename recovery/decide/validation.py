@@ -69,13 +69,14 @@ def impossible(s: Situation, r: Record) -> str | None:
 
 
 def _never_ran(s: Situation, r: Record, job: JobView) -> str | None:
-    """That the Job is over, or late, and none of its pods ever ran: a quota or a queue keeps them back, or
-    their image cannot be pulled."""
+    """That the Job is over, or late, and none of its pods ever ran: a quota or a queue keeps them back, their
+    image cannot be pulled, or the kubelet turned them away."""
     assert r.validate is not None
     assert r.validation is not None
     if job.succeeded or not job.unrun or not (job.succeeded is False or late(s, r)):
         return None
-    why = f"the validation Job {r.validation.job} did not run within {span(r.validate.within)}: {job.unrun}"
+    within = f" within {span(r.validate.within)}" if late(s, r) else ""
+    why = f"the validation Job {r.validation.job} did not run{within}: {job.unrun}"
     return f"{why} ({job.why})" if job.why else why
 
 

@@ -17,7 +17,15 @@ from recovery.kube import node_rows, shapes
 from recovery.kube.bounded import bounded, view_of
 from recovery.kube.paging import folded
 from recovery.kube.transport import Transport, api_error
-from recovery.kube.views import event_view, job_view, node_view, owner_and_node, pod_view, running_since
+from recovery.kube.views import (
+    event_view,
+    job_view,
+    node_view,
+    not_admitted,
+    owner_and_node,
+    pod_view,
+    running_since,
+)
 from recovery.kube.watch import FAILED
 from recovery.model import (
     GROUP,
@@ -451,6 +459,13 @@ class Cluster:
 
     def get_job(self, name: str) -> JobView:
         return job_view(self._stored("GET", f"{self._batch('jobs')}/{quote(name, safe='')}"))
+
+    def turned_away(self, job: str) -> str:
+        """Why the kubelet admitted no pod of the Job ``job``; "" where one ran, or none is there any more."""
+        path = f"/api/v1/namespaces/{quote(self.namespace)}/pods"
+        query = {"labelSelector": f"job-name={job}"}
+        why = folded(lambda: [not_admitted(pod) for pod in self._pages(path, query)])
+        return why[-1] if why and all(why) else ""
 
     def create_job(self, body: dict[str, Any]) -> None:
         self._stored("POST", self._batch("jobs"), body=body)

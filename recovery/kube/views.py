@@ -113,6 +113,16 @@ def failed_pod(obj: Json) -> FailedPod:
     )
 
 
+def not_admitted(obj: Json) -> str:
+    """Why the kubelet did not admit a pod, which never ran then; "" for any other. It is given no device that
+    is not free, or not registered yet, and nobody asks the scheduler for a pod that names its node."""
+    status = obj.get("status") or {}
+    began = status.get("containerStatuses") or status.get("initContainerStatuses")
+    if status.get("phase") != "Failed" or began:
+        return ""
+    return ": ".join(filter(None, (status.get("reason"), status.get("message")))) or "it gives no reason"
+
+
 def job_view(obj: Json) -> JobView:
     """A Job. It has ended when its condition Complete or Failed is True, and not before."""
     template = ((obj.get("spec") or {}).get("template") or {}).get("spec") or {}

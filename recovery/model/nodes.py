@@ -187,7 +187,7 @@ class FailedPod:
 class JobView:
     """A Job. ``succeeded`` is None while it runs. ``why``: the reason that its status gives for a failure.
     ``made``: when it was created, by the API server's clock; None where it does not say.
-    ``unrun``: why no pod of it can have found anything; empty where one runs, or has ended."""
+    ``unrun``: why no pod of it can have found anything; empty where one runs, or ran."""
 
     node: str
     succeeded: bool | None = None

@@ -42,6 +42,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "nodes_of": ("", lambda _: None),
     "patch_node": ("n", {}),
     "list_pods": ("n",),
+    "turned_away": ("j",),
     "pods_lately": ("n",),
     "failed_pods_version": (),
     "running_elsewhere": ("default", {"uid"}, "node", NOW),

@@ -221,13 +221,13 @@ def test_an_agent_that_waits_long_is_not_taken_for_dead() -> None:
 
 
 NEVER_RAN = {
-    "its image cannot be pulled": ({"active": 1, "ready": 0}, "", "its pod does not run"),
-    "a queue suspends it": ({"ready": 0}, "", "no pod was made of it"),
-    "no controller looks at it": ({}, "", "no pod was made of it"),
+    "its image cannot be pulled": ({"active": 1, "ready": 0}, "", "within 20 min: its pod does not run"),
+    "a queue suspends it": ({"ready": 0}, "", "within 20 min: no pod was made of it"),
+    "no controller looks at it": ({}, "", "within 20 min: no pod was made of it"),
     "a quota forbids its pod": (
         {"ready": 0},
         "DeadlineExceeded",
-        "no pod was made of it (DeadlineExceeded)",
+        "run: no pod was made of it (DeadlineExceeded)",
     ),
 }
 
@@ -245,7 +245,41 @@ def test_a_job_of_which_no_pod_ever_ran_says_nothing_against_the_machine(
         job_ends(s, "Failed", ends, ran=False)
     s.run(21 * 60, step=2)
     assert (phase(s), calls(s), marked(s)) == (Phase.HANDED_OVER, [("reboot", "m-0")], ALL_MARKS)
-    assert the_record(s).sentence.endswith(f" did not run within 20 min: {why}")
+    assert " did not run" in the_record(s).sentence
+    assert the_record(s).sentence.endswith(f" {why}")
+
+
+TURNED_AWAY = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "Pod was rejected"}
+RAN = {"phase": "Failed", "containerStatuses": [{"name": "burn", "state": {"terminated": {"exitCode": 1}}}]}
+
+
+@pytest.mark.parametrize(
+    ("pods", "failed"),
+    [([TURNED_AWAY], False), ([TURNED_AWAY, RAN], True), ([RAN], True), ([], True)],
+    ids=["turned away", "one ran", "it ran", "deleted"],
+)
+def test_a_job_whose_pods_the_kubelet_did_not_admit_says_nothing_against_the_machine(
+    pods: list[dict[str, Any]], failed: bool
+) -> None:
+    """Devices register some time after a boot. A pod that names its node is not the scheduler's, to wait."""
+    s = cast(rules(VALIDATE))
+    cron_job(s)
+    rebooted(s)
+    s.run(130)
+    name = jobs(s)[-1]["metadata"]["name"]
+    for i, status in enumerate(pods):
+        meta = {"name": f"{name}-{i}", "namespace": "default", "labels": {"job-name": name}}
+        s.store.load({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {}, "status": status})
+    job_ends(s, "Failed", "BackoffLimitExceeded")
+    s.run(30)
+    if failed:
+        assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
+        return
+    assert (phase(s), calls(s), marked(s)) == (Phase.HANDED_OVER, [("reboot", "m-0")], ALL_MARKS)
+    why = (
+        "the kubelet did not admit its pod: UnexpectedAdmissionError: Pod was rejected (BackoffLimitExceeded)"
+    )
+    assert the_record(s).sentence.endswith(f"{name} did not run: {why}")
 
 
 def test_a_job_that_runs_on_past_its_time_leads_to_the_next_step() -> None:
