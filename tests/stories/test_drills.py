@@ -271,15 +271,15 @@ DRILLS = [
 def test_the_drills_of_the_page_are_treated_by_the_policies_that_ship(
     policy: str, drill: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (file,) = [
-        f for f in (ROOT / "deploy" / policy).rglob("policy.yaml") if "RecoveryPolicy" in f.read_text()
-    ]
-    provider = {"aks-gpu": "azure", "baremetal": "baremetal"}.get(policy, "aws")
-    fault = {"source": "conditions", "type": drill[0], "reason": drill[1]}
-    case = {"name": "a drill", "faults": [fault], "at": "10m", "expect": {"starts": True}}
-    cases = tmp_path / "policy_test.yaml"
-    cases.write_text(json.dumps({"policy": str(file), "provider": provider, "tests": [case]}))
-    done(Terminal(cast(), monkeypatch).run("policy", "test", str(cases)))
+    files = [f for f in (ROOT / "deploy" / policy).rglob("policy.yaml") if "RecoveryPolicy" in f.read_text()]
+    assert files
+    for file in files:
+        provider = "baremetal" if "baremetal" in file.parts else "azure" if policy == "aks-gpu" else "aws"
+        fault = {"source": "conditions", "type": drill[0], "reason": drill[1]}
+        case = {"name": "a drill", "faults": [fault], "at": "10m", "expect": {"starts": True}}
+        cases = tmp_path / "policy_test.yaml"
+        cases.write_text(json.dumps({"policy": str(file), "provider": provider, "tests": [case]}))
+        done(Terminal(cast(), monkeypatch).run("policy", "test", str(cases)))
 
 
 def test_it_lasts_no_longer_than_a_condition_that_is_not_renewed_counts(terminal: Terminal) -> None:

@@ -989,7 +989,7 @@ def test_what_no_source_of_the_policy_has_is_not_told_again_for_the_mode() -> No
     assert (len(file.warnings), warnings_in(file, "fleet")) == (1, [])
 
 
-@pytest.mark.parametrize("path", [ROOT / "deploy/fleet/policy.yaml"], ids=str)
+@pytest.mark.parametrize("path", sorted((ROOT / "deploy/fleet").rglob("policy.yaml")), ids=str)
 def test_a_policy_that_is_shipped_for_fleet_mode_has_no_rule_without_a_source(path: Path) -> None:
     assert warnings_in(load_policy(path), "fleet") == []
 
