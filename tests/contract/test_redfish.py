@@ -1489,6 +1489,36 @@ def test_a_witness_of_another_machine_is_none(
         provider.down(machine)
 
 
+def test_what_a_bmc_said_of_its_power_before_a_reset_is_not_what_it_says_after_it(
+    world: RedfishWorld, machine: Machine
+) -> None:
+    """It had not answered yet when it was asked: who asks waits for none that may not answer."""
+    provider = world.provider(replace(QUICK, patience=0.0))
+    world.emulator.change(MINE, power_state="Off")
+    asked = world.calls()
+    with pytest.raises(Retry, match="was asked, and has not answered yet"):
+        provider.down(machine)
+    eventually(lambda: world.calls() == asked + 3)
+    eventually(lambda: not looking())
+    world.emulator.change(MINE, power_state="On")
+    reference = world.provider().preflight(machine, Step.REBOOT).reference
+    provider.start(machine, Step.REBOOT, TOKEN, reference)
+    with pytest.raises(Retry, match="was asked, and has not answered yet"):
+        provider.down(machine)
+
+
+def looking() -> bool:
+    return any(thread.name == "look at a BMC" for thread in threading.enumerate())
+
+
+def eventually(true: Callable[[], bool]) -> None:
+    """Within seconds, since a BMC is asked in a thread of its own."""
+    until = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
 REBOOT = frozenset({Step.REBOOT})
 
 

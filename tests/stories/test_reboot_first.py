@@ -29,6 +29,7 @@ from tests.stories.scenes import (
     stubborn_pod,
     the_record,
 )
+from tests.stories.test_power import Powered
 
 FAULT = "NeuronHasError_DMA_ERROR"
 FULL = "group workers could not launch at 12:03Z (InsufficientInstanceCapacity)"
@@ -81,6 +82,13 @@ def test_a_reboot_is_put_before_the_replacement_and_cures_the_machine() -> None:
         NO_MARKS,
         True,
     )
+
+
+def test_where_only_somebody_outside_of_the_machine_may_reboot_it_nobody_inside_does() -> None:
+    s = without_capacity(provider=Powered())
+    s.fault("node-0")
+    s.run(6)
+    assert (steps(s), calls(s)) == ([Step.DRAIN, Step.REPLACE], []), "the replacement waits"
 
 
 def test_a_fault_that_comes_back_has_the_machine_replaced_once_there_is_capacity() -> None:

@@ -255,7 +255,7 @@ RAN = {"phase": "Failed", "containerStatuses": [{"name": "burn", "state": {"term
 
 @pytest.mark.parametrize(
     ("pods", "failed"),
-    [([TURNED_AWAY], False), ([TURNED_AWAY, RAN], True), ([RAN], True), ([], True)],
+    [([TURNED_AWAY], False), ([RAN, TURNED_AWAY], True), ([RAN], True), ([], True)],
     ids=["turned away", "one ran", "it ran", "deleted"],
 )
 def test_a_job_whose_pods_the_kubelet_did_not_admit_says_nothing_against_the_machine(

@@ -85,6 +85,16 @@ def test_for_one_that_gave_no_answer_last_time_it_is_not_waited_again() -> None:
     bmc.may.set()
 
 
+def test_one_that_answered_once_and_hangs_now_is_waited_for_one_time() -> None:
+    aside, bmc = Aside(FakeClock(), LONG, 0.0), Bmc()
+    bmc.may.set()
+    assert ask(aside, bmc) == "On"
+    bmc.may.clear()
+    asked_in_vain(aside, bmc)
+    threading.Timer(0.05, bmc.may.set).start()
+    assert (ask(aside, bmc), bmc.looks) == ("On", 2), "with the patience for those that may not answer"
+
+
 def test_a_refusal_is_an_answer_and_reaches_who_asks_later() -> None:
     aside, bmc = Aside(FakeClock(), 0.0, LONG), Bmc()
     bmc.answer = Refused("it states another UUID")

@@ -1198,7 +1198,7 @@ def test_a_rule_for_ready_that_takes_each_boot_for_the_fault_again_is_warned_of(
 ) -> None:
     text = rule(f"after: {after}\nremedy: [{{do: drain}}, {{do: {step}}}]")
     text = text.replace("match: {}", "match: {type: Ready}")
-    why = "30 s, but a node that boots is not Ready for some minutes, which is then the same fault again"
+    why = "a node that boots is not Ready for some minutes, which is then the same fault again"
     told = [w for w in parsed(text).warnings if why in w]
     assert [w.partition("field ")[2].partition(":")[0] for w in told] == ["rules[0].after"] * warned
 
