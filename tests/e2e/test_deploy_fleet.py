@@ -380,6 +380,28 @@ def test_on_bare_metal_the_chart_is_the_kustomization_with_its_component(tools: 
     assert inventories[0] == inventories[1] != []
 
 
+PARTS = ("components/baremetal", "components/redfish", "components/metal3")
+REVIEWS = {"tokenreviews", "subjectaccessreviews"}  # they store nothing
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_observing_on_bare_metal_takes_the_rights_that_a_component_brings(tools: Tools, part: str) -> None:
+    place = tools.folder / "deploy"
+    shutil.copytree(DEPLOY, place)
+    for each in (part, "../observe"):
+        uncomment(place / "fleet" / "kustomization.yaml", each)
+    rules = [
+        rule for each in granted_to(tools.kustomize(place / "fleet"), CONTROLLER).values() for rule in each
+    ]
+    written = {
+        resource
+        for rule in rules
+        for resource in rule["resources"]
+        if set(rule["verbs"]) - {"get", "list", "watch"}
+    }
+    assert written - REVIEWS == {"events", "recoveryreports"}
+
+
 SOURCES = "policy: |\n  sources: {}\n  rules: []\n"
 
 
