@@ -281,6 +281,25 @@ def test_everything_that_names_a_namespace_moves_with_it(
     assert namespaces[of_concluder]["noderecovery.dev/evict"] == "never"
 
 
+@pytest.mark.parametrize("component", ["metal3", "redfish"])
+def test_policies_that_an_overlay_brings_name_the_accounts_where_they_are(
+    tools: Tools, tmp_path: Path, component: str
+) -> None:
+    shutil.copytree(DEPLOY, tmp_path / "deploy")
+    renamed(tmp_path / "deploy", "baremetal", CONCLUDER, "apart")
+    renamed(tmp_path / "deploy", "baremetal", "node-recovery", "mine")
+    mine, base = tmp_path / "overlay", "../deploy/baremetal"
+    mine.mkdir()
+    text = f"resources: [{base}]\ncomponents: [{base}/components/{component}]\n"
+    (mine / "kustomization.yaml").write_text(text)
+    named = {
+        d["spec"]["matchConditions"][0]["expression"].split(":")[2]
+        for d in tools.kustomize(mine)
+        if d["kind"] == "ValidatingAdmissionPolicy"
+    }
+    assert named == {"mine", "apart"}
+
+
 def same(one_: Document, other: Document) -> bool:
     """In one namespace."""
     return bool(one_["metadata"].get("namespace") == other["metadata"].get("namespace"))

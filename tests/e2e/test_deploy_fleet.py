@@ -30,6 +30,7 @@ from test_deploy import (
     documents,
     one,
     pod,
+    renamed,
     sound,
     workloads,
 )
@@ -382,6 +383,35 @@ def test_on_bare_metal_the_chart_is_the_kustomization_with_its_component(tools: 
 
 PARTS = ("components/baremetal", "components/redfish", "components/metal3")
 REVIEWS = {"tokenreviews", "subjectaccessreviews"}  # they store nothing
+
+
+def overlaid(tools: Tools, part: str) -> list[Document]:
+    return tools.overlay(f"resources: [BASE]\ncomponents: [BASE/{part}]\n", "fleet")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_component_of_bare_metal_works_in_an_overlay_as_well(tools: Tools, part: str) -> None:
+    place = tools.folder / "deploy"
+    shutil.copytree(DEPLOY, place)
+    uncomment(place / "fleet" / "kustomization.yaml", part)
+    found = overlaid(tools, part)
+    sound(found, of_deployments=CONTROLLER)
+    assert comparable(found) == comparable(tools.kustomize(place / "fleet"))
+
+
+def test_metal3s_policy_follows_the_controller_into_another_namespace(tools: Tools) -> None:
+    place = tools.folder / "deploy"
+    shutil.copytree(DEPLOY, place)
+    renamed(place, "fleet", CONTROLLER, "mine")
+    mine = tools.folder / "overlay"
+    mine.mkdir()
+    text = "resources: [../deploy/fleet]\ncomponents: [../deploy/fleet/components/metal3]\n"
+    (mine / "kustomization.yaml").write_text(text)
+    policies = [d for d in tools.kustomize(mine) if d["kind"] == "ValidatingAdmissionPolicy"]
+    whom = {p["metadata"]["name"]: p["spec"]["matchConditions"][0]["expression"] for p in policies}
+    assert "node-recovery-fleet-hosts" in whom
+    for name, expression in whom.items():
+        assert f'"system:serviceaccount:mine:{CONTROLLER}"' in expression, name
 
 
 @pytest.mark.parametrize("part", PARTS)

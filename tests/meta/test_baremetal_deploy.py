@@ -38,6 +38,7 @@ from tests.builders.manifests import (
 
 METAL, EKS = DEPLOY / "baremetal", DEPLOY / "eks-neuron"
 COMPONENTS = METAL / "components"
+JOINED = "../../../joined"
 POWER, OF_POWER = COMPONENTS / "power", "node-recovery-concluder"
 REBOOTS = {"kured", "metal3", "redfish"}
 NODE, NAMESPACE = "metal-1", "node-recovery"
@@ -140,14 +141,16 @@ def test_the_account_that_the_api_servers_policies_name_is_the_agents() -> None:
 def test_its_components_are_listed_where_they_are_uncommented() -> None:
     said = (METAL / "kustomization.yaml").read_text()
     listed = re.findall(r"^  # - components/(\S+) #", said, re.MULTILINE)
-    brought = {Path(part).name for found in PARTS.values() for part in found.get("components", [])}
+    brought = {
+        Path(part).name for found in PARTS.values() for part in found.get("components", []) if part != JOINED
+    }
     assert sorted([*listed, *brought]) == sorted(p.name for p in COMPONENTS.iterdir())
     assert sorted(listed) == sorted(PARTS)
 
 
 def test_the_concluder_has_an_account_and_policies_of_its_own_with_and_without_power() -> None:
     for power in ("redfish", "metal3"):
-        assert PARTS[power]["components"] == ["../power"]
+        assert PARTS[power]["components"] == ["../power", JOINED]
     assert pod_spec(CONCLUDER)["serviceAccountName"] == OF_POWER
     named = f'request.userInfo.username == "system:serviceaccount:{OF_POWER}:{OF_POWER}"'
     for file in (DEPLOY / "concluder" / "admission.yaml", POWER / "admission.yaml", POWER / "records.yaml"):
