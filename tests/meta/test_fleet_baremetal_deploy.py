@@ -112,6 +112,13 @@ def test_a_reset_that_was_begun_can_end_before_a_pod_is_killed() -> None:
     assert pod_spec(CONTROLLER)["terminationGracePeriodSeconds"] > Limits().longest
 
 
+def test_an_order_to_metal3_that_was_begun_can_too() -> None:
+    (patch,) = PARTS["metal3"]["patches"]
+    controller = manifest(COMPONENTS / "metal3" / patch["path"])
+    assert patch["target"] == {"kind": "Deployment", "name": DEPLOYMENT["metadata"]["name"]}
+    assert pod_spec(controller)["terminationGracePeriodSeconds"] > Metal3Provider.call_timeout
+
+
 # ---------------------------------------------------------------- Metal3
 
 
