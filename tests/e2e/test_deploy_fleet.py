@@ -381,6 +381,31 @@ def test_on_bare_metal_the_chart_is_the_kustomization_with_its_component(tools: 
     assert inventories[0] == inventories[1] != []
 
 
+@pytest.mark.parametrize("part", ["baremetal", "metal3"])
+def test_on_bare_metal_the_chart_renders_what_the_component_makes(tools: Tools, part: str) -> None:
+    place = tools.folder / "deploy"
+    shutil.copytree(DEPLOY, place)
+    uncomment(place / "fleet" / "kustomization.yaml", f"components/{part}")
+    ours = comparable(tools.kustomize(place / "fleet"))
+    power = ("--set", "settings.BAREMETAL_POWER=metal3") if part == "metal3" else ()
+    words = (*ALL_RIGHTS, "--set", "settings.PROVIDER=baremetal", *power)
+    charts = comparable(tools.template(ALONE, *words))
+    env = container(charts["Deployment", CONTROLLER, CONTROLLER])["env"]
+    env.remove({"name": "AGENTS_NAMESPACE", "value": NAMESPACE})
+    del charts["ConfigMap", CONTROLLER, "node-recovery"]["data"]["CLOUDWATCH_NAMESPACE"]
+    assert ours.keys() == charts.keys()
+    for which in ours:
+        assert charts[which] == ours[which], which
+
+
+def test_while_the_chart_only_observes_it_grants_nothing_of_metal3s(tools: Tools) -> None:
+    found = tools.template(
+        ALONE, "--set", "settings.PROVIDER=baremetal", "--set", "settings.BAREMETAL_POWER=metal3"
+    )
+    rules = [rule for each in granted_to(found, CONTROLLER).values() for rule in each]
+    assert not [rule for rule in rules if "baremetalhosts" in rule["resources"]]
+
+
 PARTS = ("components/baremetal", "components/redfish", "components/metal3")
 REVIEWS = {"tokenreviews", "subjectaccessreviews"}  # they store nothing
 

@@ -64,7 +64,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{/* The policy file. A controller always has one: the built-in policy goes by what is read on the nodes. */}}
 {{- define "node-recovery.policy" -}}
 {{- if .Values.policy }}{{ .Values.policy }}
-{{- else if eq (include "node-recovery.mode" .) "fleet" }}{{ .Files.Get "files/fleet-policy.yaml" }}
+{{- else if eq (include "node-recovery.mode" .) "fleet" }}
+{{- .Files.Get (printf "files/fleet-%spolicy.yaml" (eq (toString .Values.settings.PROVIDER) "baremetal" | ternary "baremetal-" "")) }}
 {{- end }}
 {{- end }}
 
@@ -104,12 +105,17 @@ checksum/settings: {{ print (include (print $.Template.BasePath "/settings.yaml"
 {{/* Seconds in which a call to the cloud that was begun has surely ended, and its outcome is written. */}}
 {{- define "node-recovery.grace" -}}
 {{- $azure := .Values.azure | default dict }}
-{{- if or $azure.clusterId $azure.clientId (eq (toString .Values.settings.PROVIDER) "azure") (include "node-recovery.bmcs" .) }}60{{ else }}30{{ end }}
+{{- if or $azure.clusterId $azure.clientId (eq (toString .Values.settings.PROVIDER) "azure") (include "node-recovery.bmcs" .) }}60{{ else if include "node-recovery.metal3" . }}45{{ else }}30{{ end }}
 {{- end }}
 
 {{/* Whether the controller asks BMCs. */}}
 {{- define "node-recovery.bmcs" -}}
 {{- if and (eq (include "node-recovery.mode" .) "fleet") (eq (toString .Values.settings.BAREMETAL_POWER) "redfish") }}true{{ end }}
+{{- end }}
+
+{{/* Whether the controller asks Metal3. */}}
+{{- define "node-recovery.metal3" -}}
+{{- if and (eq (include "node-recovery.mode" .) "fleet") (eq (toString .Values.settings.BAREMETAL_POWER) "metal3") }}true{{ end }}
 {{- end }}
 
 {{/* Only a pod with this label gets a token for Azure. */}}
