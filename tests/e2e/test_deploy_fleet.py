@@ -593,12 +593,24 @@ def test_a_policy_whose_alerts_can_be_asked_for_or_that_names_none_is_rendered(
             "fleet.bmcInventory: missing, but settings.BAREMETAL_POWER is redfish, and nothing else",
         ),
         (
+            BMCS + "fleet: {bmcCredentials: [bmc-rack-1], bmcInventory: inventory.yaml}",
+            'fleet.bmcInventory: "inventory.yaml": expected the text of a BMCInventory. Use --set-file',
+        ),
+        (
+            BMCS + "fleet: {bmcCredentials: [bmc-rack-1], bmcInventory: 'machines: [{credentials: rack-2}]'}",
+            "fleet.bmcCredentials: rack-2 is missing, but fleet.bmcInventory names it. Add the name of",
+        ),
+        (
+            BMCS.replace("redfish", "kured"),
+            "settings.BAREMETAL_POWER: kured is asked by a file on the node, and in fleet mode no agent runs",
+        ),
+        (
             BMCS.replace("fleet", "sidecar") + "fleet: {bmcCredentials: [bmc-rack-1]}",
             "fleet.bmcInventory, fleet.bmcCredentials: nobody asks a BMC. Set mode=fleet and",
         ),
         (
             BMCS.replace("redfish", "redfish, BMC_INVENTORY: /x")
-            + "fleet: {bmcCredentials: [bmc-rack-1], bmcInventory: x}",
+            + "fleet: {bmcCredentials: [bmc-rack-1], bmcInventory: 'machines: []'}",
             "settings.BMC_INVENTORY: in fleet mode the chart sets it. Set fleet.bmcInventory and",
         ),
     ],
