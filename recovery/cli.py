@@ -541,9 +541,9 @@ def check(file: str, provider: str | None, mode: str, output: str, cluster: bool
     from recovery.config.policy_file import load_policy, warnings_in
     from recovery.config.policy_print import printed
 
-    actions = _actions_of(provider) if provider else frozenset(Step)
+    actions, note = _able(provider) if provider else (frozenset(Step), "")
     loaded = load_policy(
-        file, lambda it: beyond_provider(it, actions, provider or "", "") + beyond_mode(it, mode)
+        file, lambda it: beyond_provider(it, actions, provider or "", note) + beyond_mode(it, mode)
     )
     for warning in (*loaded.warnings, *warnings_in(loaded, mode)):
         say(f"warning: {warning}", err=True)
@@ -574,11 +574,12 @@ def test_(file: str, output: str) -> int:
     return run_cases(file, output)
 
 
-def _actions_of(provider: str) -> frozenset[Step]:
+def _able(provider: str) -> tuple[frozenset[Step], str]:
     from recovery.clock import SystemClock
-    from recovery.provider.protocol import ProviderContext, load_provider
+    from recovery.provider.protocol import ProviderContext, abilities_of, load_provider
 
-    return load_provider(provider, ProviderContext(SystemClock(), os.environ)).actions
+    able = abilities_of(load_provider(provider, ProviderContext(SystemClock(), os.environ)), None)
+    return able.actions, able.note
 
 
 @policy.command()

@@ -20,6 +20,7 @@ class BareMetalProvider:
     actions: frozenset[Step] = frozenset()
     permissions: Mapping[str, frozenset[str]] = {"preflight": frozenset(), "poll": frozenset()}
     default_remedy: tuple[Rung, ...] = (Rung(Step.CORDON, timedelta(minutes=15)),)
+    note = "BAREMETAL_POWER is none; set it to who may reboot a machine"
     call_timeout = 1.0  # there are no calls
 
     def identify(self, node: NodeView) -> Machine:

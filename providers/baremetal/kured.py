@@ -83,6 +83,7 @@ class KuredProvider(BareMetalProvider):
     """The provider ``baremetal`` where kured reboots. Each agent asks for its own node, and for no other."""
 
     actions = frozenset({Step.REBOOT})
+    note = ""
     permissions: Mapping[str, frozenset[str]] = {
         "preflight": frozenset({"KURED_SENTINEL:read"}),
         "poll": frozenset({"KURED_SENTINEL:read"}),

@@ -61,6 +61,7 @@ class Metal3Provider(BareMetalProvider):
     """The provider ``baremetal`` where Metal3 has the machines' power."""
 
     actions = frozenset({Step.REBOOT})
+    note = ""
     permissions: Mapping[str, frozenset[str]] = {
         "preflight": frozenset({"metal3.io/baremetalhosts:get"}),
         "poll": frozenset({"metal3.io/baremetalhosts:get"}),

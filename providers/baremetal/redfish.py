@@ -72,6 +72,7 @@ class RedfishProvider(BareMetalProvider):
     """The provider ``baremetal``, with BMCs. sushy is imported at the first preflight."""
 
     actions = frozenset({Step.REBOOT})
+    note = ""
     out_of_band = frozenset({Step.REBOOT})
     permissions: Mapping[str, frozenset[str]] = {"preflight": READ, "poll": READ, Step.REBOOT: RESET}
 

@@ -193,7 +193,8 @@ def abilities_of(provider: Provider, machine: Machine | None) -> Abilities:
         found: Abilities = provider.abilities(machine)
         return found
     outside: frozenset[Step] = getattr(provider, "out_of_band", frozenset())
-    return Abilities(provider.actions, provider.default_remedy, out_of_band=outside)
+    note: str = getattr(provider, "note", "")
+    return Abilities(provider.actions, provider.default_remedy, note=note, out_of_band=outside)
 
 
 @dataclass(frozen=True)

@@ -386,6 +386,18 @@ def test_without_a_node_only_the_cluster_is_looked_at(at_laptop: Doctor) -> None
     assert not [f for f in at_laptop.findings if f.area == "detector"]
 
 
+def test_a_provider_that_cannot_be_made_is_told_with_each_mistake_without_a_node_too(
+    at_laptop: Doctor, tmp_path: Path
+) -> None:
+    (tmp_path / "inventory.yaml").write_text("machines: [{node: a, adress: https://a}]")
+    inventory = {"BMC_INVENTORY": str(tmp_path / "inventory.yaml")}
+    at_laptop.environ |= {"PROVIDER": "baremetal", "BAREMETAL_POWER": "redfish", **inventory}
+    at_laptop("--service-account", f"{HOME}/agent")
+    wrong = at_laptop.says('did you mean "address"?')
+    assert (wrong.area, wrong.ok, wrong.remedy) == ("provider", False, "mend it, or no agent starts")
+    assert not [f for f in at_laptop.findings if "no provider was asked" in f.sentence]
+
+
 # ---------------------------------------------------------------- settings and policy
 
 

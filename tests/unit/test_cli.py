@@ -162,7 +162,8 @@ def test_a_policy_is_checked_against_a_provider(
 ) -> None:
     path = policy(GOOD.replace("match: {}", "match: {}, remedy: [{do: reimage}]"))
     assert main(["policy", "check", path, "--provider", "baremetal"]) == 2
-    assert "which provider baremetal cannot do" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "which provider baremetal cannot do; its actions are none (BAREMETAL_POWER is none; set it" in told
 
 
 def test_a_provider_that_is_not_installed_is_a_mistake(

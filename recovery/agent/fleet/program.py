@@ -192,7 +192,8 @@ class FleetProgram:
         able = {f for node in self.replica.nodes.all() if (f := providers.identify(node).facts) is not None}
         actions = frozenset[Step]().union(*(facts.actions for facts in able))
         names = " or ".join(sorted({facts.name for facts in able}))
-        return check_for(file, actions, names, self._settings.mode.value) if able else []
+        notes = "; ".join(sorted({facts.note for facts in able} - {""}))
+        return check_for(file, actions, names, self._settings.mode.value, notes) if able else []
 
     def _watch_pods(self) -> float:
         return self.replica.watch_pods(self._stop)

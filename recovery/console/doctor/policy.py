@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from itertools import islice
 
@@ -58,7 +59,9 @@ def check(context: CheckContext) -> Iterator[Finding]:
             COPY_IT,
         )
     yield from _reach(context, file)
-    provider = _provider(context, context.settings)
+    provider = None
+    with suppress(SettingsError):  # check_provider tells of it
+        provider = _provider(context, context.settings)
     if provider is not None:
         able = abilities_of(provider, context.identified.machine)
         yield from _steps(context.settings, provider, able)
@@ -113,7 +116,13 @@ def check_provider(context: CheckContext) -> Iterator[Finding]:
     """What the provider itself finds missing, such as permissions."""
     if context.settings is None:
         return
-    provider = _provider(context, context.settings)
+    try:
+        provider = _provider(context, context.settings)
+    except SettingsError as error:
+        yield from (
+            Finding(CLOUD, False, mistake, "mend it, or no agent starts") for mistake in error.mistakes
+        )
+        return
     if provider is None:
         yield Finding(
             CLOUD, None, "no provider was asked: whose machine to look at is not known", "name a node"
@@ -136,13 +145,13 @@ def check_provider(context: CheckContext) -> Iterator[Finding]:
 
 
 def _provider(context: CheckContext, settings: Settings) -> Provider | None:
-    """The provider of the node's machine; without a node the one that PROVIDER names."""
+    """The provider of the node's machine; without a node the one that PROVIDER names.
+
+    Raises ``SettingsError``, where that one cannot be made.
+    """
     if context.identified.provider is not None or context.node is not None or settings.provider == AUTO:
         return context.identified.provider
-    try:
-        return load_provider(settings.provider, ProviderContext(context.clock, context.environ))
-    except SettingsError:
-        return None
+    return load_provider(settings.provider, ProviderContext(context.clock, context.environ))
 
 
 def _provider_steps(policy: Policy, able: Abilities) -> frozenset[Step]:
