@@ -16,6 +16,7 @@ from providers.baremetal.metal3 import Metal3Provider
 from providers.baremetal.metal3_host import REBOOT
 from providers.baremetal.settings import POWER
 from recovery.config.policy_file import check_for, load_policy
+from recovery.decide.selector import selects
 from recovery.model import Step
 from tests.builders.manifests import DEPLOY, container, documents, manifest, pod_spec
 
@@ -73,6 +74,14 @@ def test_its_policy_is_sound_as_it_is_and_with_the_remedies_of_its_comments(tmp_
     assert asked.count(Step.REBOOT) == 2
     assert not check_for(changed, frozenset({Step.REBOOT}), "baremetal", "fleet")
     assert (shipped.warnings, changed.warnings) == ((), ())
+
+
+def test_the_control_planes_machines_are_a_persons_as_with_sidecars() -> None:
+    excluded = load_policy(COMPONENTS / "baremetal" / "policy.yaml").policy.exclude
+    for value in ("", "true"):
+        labels = {"node-role.kubernetes.io/control-plane": value}
+        assert any(selects(each, labels) for each in excluded)
+    assert not any(selects(each, {}) for each in excluded)
 
 
 # ---------------------------------------------------------------- Redfish
