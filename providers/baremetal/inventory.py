@@ -168,6 +168,11 @@ class Inventory:
             told = ", ".join(map(str, self._networks))
             raise Refused(f"{what}: found {found}, which is in none of BMC_NETWORKS ({told})")
 
+    @property
+    def follows(self) -> bool:
+        """Whether an annotation may lead to a BMC."""
+        return bool(self._networks)
+
     def credentials_for(self, bmc: Bmc) -> Credentials:
         """The credentials for ``bmc``, read now. Raises ``Refused``."""
         return credentials_in(self.directory / bmc.credentials)

@@ -91,10 +91,11 @@ class KuredProvider(BareMetalProvider):
     }
     call_timeout = 5.0  # a file in memory
 
-    def __init__(self, sentinel: Path, me: str, host: Host | None = None) -> None:
+    def __init__(self, sentinel: Path, me: str, host: Host | None = None, *, afar: bool = False) -> None:
         self._path = sentinel
         self._me = me
         self._host = host or Host()
+        self._afar = afar  # no agent runs on a node
 
     def identify(self, node: NodeView) -> Machine:
         """As on all bare metal. ``route``: also node, boot (the boot ID), kured (its annotation, if set)."""
@@ -199,6 +200,10 @@ class KuredProvider(BareMetalProvider):
         """Where the sentinel would be, and whether it could be left there now."""
         yield Finding(self.name, True, f"power by kured, which is asked by {self._path}")
         if machine is None or Step.REBOOT not in steps:
+            return
+        if self._afar:
+            told = f"nobody can leave {self._path} on {_node(machine)}: in fleet mode no agent runs there"
+            yield Finding(self.name, False, told, "set BAREMETAL_POWER to redfish or metal3, or use sidecars")
             return
         if not own or _node(machine) != self._me:
             told = f"whether {self._path} can be left on {_node(machine)} shows only there"
@@ -331,4 +336,5 @@ def _quote(text: object) -> str:
 
 def make(context: ProviderContext) -> KuredProvider:
     """The provider for this agent's node. Raises ``SettingsError``."""
-    return KuredProvider(SENTINEL.of(context.environ), context.environ.get("NODE_NAME", ""))
+    afar = context.environ.get("RECOVERY_MODE") == "fleet"
+    return KuredProvider(SENTINEL.of(context.environ), context.environ.get("NODE_NAME", ""), afar=afar)

@@ -80,8 +80,8 @@ class RedfishProvider(BareMetalProvider):
         self, clock: Clock, environ: Mapping[str, str], inventory: Inventory, limits: Limits | None = None
     ) -> None:
         self._clock, self._inventory, self._limits = clock, inventory, limits or Limits()
-        beside = environ.get("RECOVERY_MODE") not in ("concluder", "fleet")
-        self._own = environ.get("NODE_NAME", "") if beside else ""
+        self._asks = environ.get("RECOVERY_MODE") in ("concluder", "fleet")
+        self._own = "" if self._asks else environ.get("NODE_NAME", "")
         self._known: dict[tuple[str, str], tuple[float, object, Any]] = {}
         self._switched_on: dict[str, float] = {}
         """When each machine's BMC took the last order to switch it on, or may have."""
@@ -201,10 +201,23 @@ class RedfishProvider(BareMetalProvider):
             yield from (Finding(NAME, False, mistake, "mend BMC_INVENTORY") for mistake in error.mistakes)
             return
         path = self._inventory.path
-        listed = (
+        told = (
             f"machines in {path}: {count}" if path else "BMC_INVENTORY is not set, annotations may lead there"
         )
-        yield Finding(NAME, True, f"power by Redfish; {listed}")
+        lost = not path and not self._inventory.follows
+        if lost:
+            told = "BMC_INVENTORY is not set, and BMC_NETWORKS names no network for annotations"
+        missing = False if Step.REBOOT in steps else None
+        ok = missing if lost and own and self._asks else True
+        yield Finding(NAME, ok, f"power by Redfish; {told}", "" if ok else "set BMC_INVENTORY")
+        if machine is None and own and self._asks:
+            for each in {entry.bmc.credentials: entry.bmc for entry in self._inventory.entries()}.values():
+                try:
+                    self._inventory.credentials_for(each)
+                except Refused as error:
+                    yield Finding(
+                        NAME, missing, error.reason, "make that Secret in this namespace, and mount it"
+                    )
         if machine is None or Step.REBOOT not in steps:
             return
         try:

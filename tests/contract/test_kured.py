@@ -553,6 +553,14 @@ def test_a_sentinel_that_cannot_be_taken_away_is_told(
         world.provider.cancel(machine, reference)
 
 
+def test_doctor_sends_nobody_to_an_agent_that_fleet_mode_has_not() -> None:
+    provider = make(ProviderContext(FakeClock(), {"RECOVERY_MODE": "fleet"}))
+    machine = provider.identify(NodeView("metal-1", "node-uid", "1", boot_id=BOOT, system_uuid=UUID))
+    _, found = provider.examine(machine, frozenset({Step.REBOOT}), own=True)
+    told = "nobody can leave /var/run/reboot-required on metal-1: in fleet mode no agent runs there"
+    assert (found.ok, found.sentence) == (False, told)
+
+
 # ---------------------------------------------------------------- settings
 
 

@@ -1565,7 +1565,32 @@ def test_doctor_shows_a_broken_inventory_and_a_bmc_that_does_not_answer(
         (False, ":1: field apiVersion: missing"),
         (False, ":1: field kind: missing"),
     ]
-    assert [f.ok for f in world_without(world).examine(None, REBOOT, own=True)] == [True]
+    assert [f.ok for f in world_without(world).examine(None, REBOOT, own=True)] == [False]
+    world.environ["RECOVERY_MODE"] = "sidecar"  # it needs none
+    assert [f.ok for f in world.provider().examine(None, REBOOT, own=True)] == [True]
+
+
+@pytest.mark.parametrize(("steps", "missing"), [(REBOOT, False), (frozenset[Step](), None)])
+def test_doctor_where_bmcs_are_asked_looks_for_each_secret_without_a_node_too(
+    world: RedfishWorld, steps: frozenset[Step], missing: bool | None
+) -> None:
+    world.environ["RECOVERY_MODE"] = "fleet"
+    (found,) = world.provider().examine(None, steps, own=True)
+    assert found.ok is True
+    for file in Path(world.environ["BMC_CREDENTIALS"]).glob("*/password"):
+        file.unlink()
+    _, found = world.provider().examine(None, steps, own=True)
+    assert found.ok is missing
+    assert "password (No such file or directory): expected a Secret" in found.sentence
+    (found,) = world_without(world).examine(None, steps, own=True)
+    assert found.ok is missing
+    assert found.sentence.endswith(
+        "BMC_INVENTORY is not set, and BMC_NETWORKS names no network for annotations"
+    )
+    world.environ["BMC_NETWORKS"] = "10.0.7.0/24"
+    (found,) = world.provider().examine(None, steps, own=True)
+    assert found.ok is True
+    assert world.calls() == 0
 
 
 def world_without(world: RedfishWorld) -> RedfishProvider:
