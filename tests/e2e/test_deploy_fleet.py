@@ -424,6 +424,27 @@ def test_a_component_of_bare_metal_works_in_an_overlay_as_well(tools: Tools, par
     assert comparable(found) == comparable(tools.kustomize(place / "fleet"))
 
 
+def test_the_overlay_of_the_page_has_a_policy_and_an_inventory_of_its_own(tools: Tools) -> None:
+    page = (DEPLOY.parent / "docs" / "baremetal.md").read_text()
+    blocks = re.findall(r"(?ms)^```yaml\n(.*?)^```", page)
+    (overlay,) = [x for x in blocks if "deploy/fleet/components/redfish" in x]
+    (site,) = [x for x in blocks if "kind: Component" in x]
+    place = tools.folder / "overlay" / "site"
+    place.mkdir(parents=True)
+    (place / "kustomization.yaml").write_text(site)
+    mine = {"policy.yaml": "rules: []\n", "inventory.yaml": "machines: []\n"}
+    for file, text in mine.items():
+        (place / file).write_text(text)
+    found = tools.overlay(overlay.replace("../node-recovery/deploy/", "BASE/../"), "fleet")
+    sound(found, of_deployments=CONTROLLER)
+    files = [d["data"] for d in found if d["kind"] == "ConfigMap" and mine.keys() & d["data"].keys()]
+    assert {k: v for data in files for k, v in data.items()} == mine
+    assert {v["secret"]["secretName"] for v in pod(controller(found))["volumes"] if "secret" in v} == {
+        "bmc-rack-1",
+        "bmc-rack-2",
+    }
+
+
 def test_metal3s_policy_follows_the_controller_into_another_namespace(tools: Tools) -> None:
     place = tools.folder / "deploy"
     shutil.copytree(DEPLOY, place)
