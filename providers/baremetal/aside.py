@@ -14,8 +14,9 @@ from typing import Any
 from recovery.clock import Clock
 from recovery.errors import Retry
 
-GOOD_FOR = 60.0
-"""Seconds for which an answer that came too late for who asked is good. Before a reset it is looked again."""
+GOOD_FOR = 5.0
+"""Seconds for which an answer that came too late for who asked is good: power changes within seconds. An
+older one only shows that its BMC answers."""
 AGAIN = timedelta(seconds=2)
 
 
@@ -35,19 +36,23 @@ class Aside:
         """What ``look`` returns, or raises. Raises ``Retry`` while it is under way. ``who`` is asked."""
         key = (machine, question)
         under_way = self._looks.get(key)
-        if under_way is None or under_way.is_old(self._clock.monotonic()):
+        if under_way is not None and under_way.is_old(self._clock.monotonic()):
+            self._note(machine, under_way)  # who is asked once in minutes would else never be waited for
+            under_way = None
+        if under_way is None:
             under_way = self._looks[key] = _Look(self._clock, look)
         if not under_way.done.wait(self._longest if machine in self._answers else self._patience):
             self._answers.discard(machine)
             raise Retry(f"{who} was asked, and has not answered yet", AGAIN)
         del self._looks[key]
-        if isinstance(under_way.error, Retry):
-            self._answers.discard(machine)
-        else:
-            self._answers.add(machine)
+        self._note(machine, under_way)
         if under_way.error is not None:
             raise under_way.error
         return under_way.found
+
+    def _note(self, machine: str, ended: _Look) -> None:
+        """Whether its BMC gave an answer at its last look."""
+        (self._answers.discard if isinstance(ended.error, Retry) else self._answers.add)(machine)
 
     def forget(self, machine: str) -> None:
         """What was begun before is not what is there now."""

@@ -1480,6 +1480,44 @@ def test_a_bmc_is_a_witness_that_the_power_is_off(world: RedfishWorld, machine: 
     assert world.mutating_calls() == 0
 
 
+HURRIED = Limits(connect=2.0, read=1.0, patience=0.0)
+"""Nobody waits for the first answer."""
+
+
+def looked(world: RedfishWorld, provider: RedfishProvider, later: float) -> None:
+    """The look that nobody waited for has its answer, and time goes by."""
+    for look in provider._looks._looks.values():
+        assert look.done.wait(10)
+    world.clock.ahead += later
+
+
+def test_that_the_power_was_off_half_a_minute_ago_does_not_show_that_it_is(
+    world: RedfishWorld, machine: Machine
+) -> None:
+    provider = world.provider(HURRIED)
+    world.emulator.change(MINE, power_state="Off")
+    with pytest.raises(Retry, match="has not answered yet"):
+        provider.down(machine)
+    looked(world, provider, 30)
+    world.emulator.change(MINE, power_state="On")
+    assert provider.down(machine) is None
+
+
+def test_what_a_bmc_said_right_after_a_lost_answer_does_not_show_a_minute_later_that_it_had_no_effect(
+    world: RedfishWorld, deceived: RedfishProvider, machine: Machine, crooked: Crooked
+) -> None:
+    """It was about to carry it out: a second reset would come in the midst of the boot."""
+    runs: dict[str, Any] = {"BootProgress": {"LastState": "OSRunning"}}
+    crooked.system(LastResetTime=BEFORE, **runs)
+    reference = deceived.preflight(machine, Step.REBOOT).reference
+    hurried = world.provider(HURRIED)
+    with pytest.raises(Retry, match="has not answered yet"):
+        hurried.poll(machine, reference)
+    looked(world, hurried, 58)
+    crooked.system(LastResetTime=SINCE)
+    assert isinstance(hurried.poll(machine, reference), Running)
+
+
 def test_a_witness_of_another_machine_is_none(
     world: RedfishWorld, provider: RedfishProvider, machine: Machine
 ) -> None:

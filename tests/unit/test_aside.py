@@ -115,6 +115,33 @@ def test_an_answer_that_nobody_came_for_in_time_is_asked_for_again() -> None:
     assert (ask(aside, bmc), bmc.looks) == ("Off", 2)
 
 
+@pytest.mark.parametrize("pause", [60.0, 240.0])
+def test_a_bmc_that_answers_slowly_is_waited_for_where_it_is_asked_seldom(pause: float) -> None:
+    """It gave no answer for long, so it is asked once in minutes: each answer would come too late."""
+    clock = FakeClock()
+    aside, bmc = Aside(clock, 0.0, LONG), Bmc()
+    asked_in_vain(aside, bmc)
+    answers(bmc)
+    settled(aside)
+    clock.advance(pause + 1)
+    bmc.may.clear()
+    threading.Timer(0.05, bmc.may.set).start()
+    assert (ask(aside, bmc), bmc.looks) == ("On", 2)
+
+
+def test_one_whose_look_ended_in_no_answer_is_not_waited_for() -> None:
+    clock = FakeClock()
+    aside, bmc = Aside(clock, 0.0, LONG), Bmc()
+    bmc.answer = Retry("no route to it")
+    asked_in_vain(aside, bmc)
+    answers(bmc)
+    settled(aside)
+    clock.advance(GOOD_FOR + 1)
+    bmc.may.clear()
+    asked_in_vain(aside, bmc)
+    bmc.may.set()
+
+
 def test_what_was_seen_before_a_reset_is_not_what_is_there_after_it() -> None:
     aside, bmc = Aside(FakeClock(), 0.0, LONG), Bmc()
     asked_in_vain(aside, bmc)
