@@ -304,7 +304,10 @@ class Situation:
 
     @property
     def may_power(self) -> bool:
-        """Whether this concluder may start out-of-band steps, which a node's own agent never may."""
-        return (
-            self.role is Role.CONCLUDER and self.apart and bool(self.provider and self.provider.out_of_band)
-        )
+        """Whether this concluder may start out-of-band steps, which a node's own agent never may.
+
+        In fleet mode the agents of the controller start them. Its sweep looks after nodes outside of
+        FLEET_SELECTOR, and those that are gone.
+        """
+        outside = self.provider.out_of_band if self.provider is not None else frozenset()
+        return self.role is Role.CONCLUDER and self.apart and not self.afar and bool(outside)

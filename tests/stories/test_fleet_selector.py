@@ -23,6 +23,7 @@ from tests.stories.scenes import (
 )
 from tests.stories.test_conditions import EKS, NEURON, policy, writes
 from tests.stories.test_one_controller import Group, Silent
+from tests.stories.test_power import Powered, dies
 
 
 def begun(within: str = "15m") -> tuple[Stage, Group]:
@@ -106,6 +107,24 @@ def test_a_record_of_a_node_that_was_never_one_of_ours_is_not_ended_as_one_that_
     pass_time(s, 300, Group(s))
     assert the_record(s).phase.open
     assert marked(s) != NO_MARKS
+
+
+def test_the_power_of_a_node_that_was_never_one_of_ours_is_not_cycled_by_the_sweep() -> None:
+    """It would be by a concluder, where one runs. FLEET_SELECTOR says which nodes are the controller's."""
+    s = Stage(policy(remedy="{do: drain, within: 15m}, {do: reboot, within: 10m}"))
+    s.provider = Powered()
+    for i in range(4):
+        s.add_node(f"node-{i}", f"m-{i}", pool="other" if i == 0 else "gpu")
+    stubborn_pod(s)
+    s.agent("node-0")
+    s.run(5)
+    writes(s, NEURON)
+    s.run(60)
+    assert phase(s) is Phase.RECOVERING
+    dies(s)
+    s.fleet(selector="pool=gpu")
+    s.run(30 * 60, step=2)
+    assert (phase(s), calls(s), slots(s)) == (Phase.HANDED_OVER, [], [])
 
 
 @pytest.mark.parametrize("why", ["another leader", "another selector"])
