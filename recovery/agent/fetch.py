@@ -295,7 +295,7 @@ class Fetcher:
             return replace(s, preflight_refused=f"provider {provider.name} cannot {action.value} {s.machine}")
         question, now = about_step(r, action), self._w.clock.monotonic()
         if not fresh and memory.preflight.good(question, now) and not due(s, memory.preflight.answer):
-            return answered(s, memory.preflight.answer)
+            return answered(s, memory.preflight, now)
         try:
             with bugs.looking(self._w.survived, s.node_name, provider.name):
                 found: Preflight | Retry = provider.preflight(s.machine, action)
@@ -307,7 +307,7 @@ class Fetcher:
         longest = longest_before(found)
         memory.preflight = memory.preflight.then(question, found, seen_before(found), now, longest)
         memory.preflight = memory.preflight.as_long_as(found, now)
-        return answered(s, found)
+        return answered(s, memory.preflight, now)
 
     def _witness_says(self, need: WitnessAsked, memory: Memory, fresh: bool) -> Statement:
         """What the second witness says. Before a destructive call it is always asked anew."""

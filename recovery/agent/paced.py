@@ -8,6 +8,7 @@ first answer is always asked for at once, and so is the one right before a destr
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from recovery.decide.situation import Situation
@@ -20,17 +21,24 @@ FIRST, LONGEST, SOON = 2.0, 10.0, 4.0
 LONGEST_WITHOUT_ANSWER = 60.0
 """Seconds, at most, until a provider is asked again that had no answer: it may be overloaded."""
 SLOWER = 1.5
+LEFT_OFF = 60.0
+"""Seconds, after an answer was good no more, in which nobody asked: something held the recovery, say. How it
+was before counts no more."""
 
 
 @dataclass(frozen=True)
 class Paced:
-    """An answer, to which question, and until when it is good enough. ``seen``: what to compare it by."""
+    """An answer, to which question, and until when it is good enough. ``seen``: what to compare it by.
+
+    ``since``: when answers like this one began.
+    """
 
     question: str = ""
     answer: Any = None
     seen: object = None
     pause: float = 0.0
     until: float = 0.0
+    since: float = 0.0
 
     def good(self, question: str, now: float) -> bool:
         return question == self.question and now < self.until
@@ -39,7 +47,8 @@ class Paced:
         """The next answer: if it is like this one, it is good for longer."""
         same = question == self.question and seen == self.seen
         pause = min(self.pause * SLOWER if same else FIRST, longest)
-        return Paced(question, answer, seen, pause, now + pause)
+        since = self.since if same and now - self.until < LEFT_OFF else now
+        return Paced(question, answer, seen, pause, now + pause, since)
 
     def as_long_as(self, found: object, now: float) -> Paced:
         """Good for as long as the provider asked to be left alone, if it did."""
@@ -85,7 +94,8 @@ def due(s: Situation, known: Preflight | Retry) -> bool:
     return isinstance(known, Preflight) and known.not_before is not None and s.now >= known.not_before
 
 
-def answered(s: Situation, found: Preflight | Retry) -> Situation:
-    if isinstance(found, Retry):
-        return replace(s, preflight_retry=found.reason)
-    return replace(s, preflight=found)
+def answered(s: Situation, known: Paced, now: float) -> Situation:
+    if isinstance(known.answer, Retry):
+        unanswered = timedelta(seconds=now - known.since)
+        return replace(s, preflight_retry=known.answer.reason, unanswered_for=unanswered)
+    return replace(s, preflight=known.answer)

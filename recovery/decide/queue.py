@@ -371,7 +371,8 @@ def _provider_or_settling(s: Situation, a: Assessment, r: Record) -> Decision | 
     """The provider gave no answer, other faults may still show, or the provider says "not yet"."""
     joined = joined_at(s, r)
     if s.preflight_retry:
-        return hold(f"{_subject(s, r)}: {s.preflight_retry}", SELDOM, "preflight")
+        waits = hold(f"{_subject(s, r)}: {s.preflight_retry}", SELDOM, "preflight")
+        return _silent_for_too_long(s, r) or waits
     if brakes.settling(s, joined):
         sentence = f"{_subject(s, r)} {span(s.settle)} for other faults to show"
         if s.now - joined < s.settle:
@@ -381,6 +382,18 @@ def _provider_or_settling(s: Situation, a: Assessment, r: Record) -> Decision | 
     if s.preflight is not None and (early := not_yet(s, s.preflight)):
         return wait(f"{_subject(s, r)}: {s.preflight.not_yet}", early, "not-yet")
     return None
+
+
+def _silent_for_too_long(s: Situation, r: Record) -> Decision | None:
+    """A machine's own BMC that gives no answer may be broken, and then it never will. (A cloud is back some
+    day, and so is a rack that has lost its power: its nodes are not Ready.)"""
+    rung = next((x for x in r.ladder if x.do.provider_action), None)
+    if rung is None or s.provider is None or s.node is None or not s.node.ready:
+        return None
+    if rung.do not in s.provider.out_of_band or s.unanswered_for < rung.within:
+        return None
+    late = f"{rung.do.value} could not be asked for within {span(rung.within)}"
+    return hand_over(s, r, f"{late}: {s.preflight_retry}")
 
 
 def _brake_and_turn(s: Situation, a: Assessment, r: Record) -> Decision | None:

@@ -227,6 +227,7 @@ class Situation:
     preflight: Preflight | None = None
     preflight_refused: str = ""
     preflight_retry: str = ""
+    unanswered_for: timedelta = timedelta(0)  # how long each preflight was put off, while it was asked for
     witness_says: Statement | None = None  # of the second witness that the record's rule names
     pods: tuple[PodView, ...] | None = None
     pods_problem: str = ""  # why they cannot be listed, where that is no reason to end the cycle

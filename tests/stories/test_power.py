@@ -174,6 +174,44 @@ def test_the_controller_gives_up_the_pods_of_a_dead_machine_that_is_down_and_has
     judge(s, faulty=["node-0"])
 
 
+def test_a_living_node_whose_bmc_never_answers_is_a_persons_once_its_reboot_has_had_its_time() -> None:
+    s = controlled()
+    s.provider.preflight_error = Retry("its BMC did not answer")
+    renewed(s, 9, NEURON)
+    assert (phase(s), marked(s)) == (Phase.WAITING, NO_MARKS)
+    renewed(s, 3, NEURON)
+    assert (phase(s), calls(s), marked(s), no_place(s)) == (Phase.HANDED_OVER, [], NO_MARKS, True)
+    late = "handed over to a person: reboot could not be asked for within 10 min: its BMC did not answer"
+    assert the_record(s).sentence == late
+    judge(s, faulty=["node-0"])
+
+
+def test_the_time_in_which_nobody_asked_its_bmc_is_none_in_which_it_did_not_answer() -> None:
+    s = controlled()
+    s.provider.preflight_error = Retry("its BMC did not answer")
+    renewed(s, 1, NEURON)
+    pause(s)
+    renewed(s, 30, NEURON)
+    resume(s)
+    renewed(s, 5, NEURON)
+    assert phase(s) is Phase.WAITING
+    s.provider.preflight_error = None
+    renewed(s, 2, NEURON)
+    assert calls(s) == [("reboot", "m-0")]
+
+
+def test_a_dead_machine_whose_bmc_does_not_answer_waits_until_it_has_power_again() -> None:
+    """So many in a rack would else be a person's, each to be released."""
+    s = controlled("{type: Ready}")
+    s.provider.preflight_error = Retry("its BMC did not answer")
+    dies(s)
+    s.run(60 * 60, step=5)
+    assert (phase(s), calls(s)) == (Phase.WAITING, [])
+    s.provider.preflight_error = None
+    s.run(3 * 60, step=2)
+    assert calls(s) == [("reboot", "m-0")]
+
+
 def test_another_leader_asks_no_bmc_again_for_what_the_one_before_it_asked() -> None:
     s = controlled()
     writes(s, NEURON)
