@@ -86,7 +86,7 @@ def tidy_up(s: Situation, r: Record) -> Decision | None:
         if place.effect is not None:
             return place
         kept_slot = place
-    if up := up_again(s, r):
+    if not _may_be_down(s, r) and (up := up_again(s, r)):
         return up
     given_up = r.phase in (Phase.RELEASED, Phase.HANDED_OVER)
     if given_up and same_boot(s, r) and s.machine is not None and can_call_off(s, r):
@@ -95,6 +95,12 @@ def tidy_up(s: Situation, r: Record) -> Decision | None:
     if has_our_marks(s) and not kept:
         return marks_off(s, r.sentence)
     return kept_slot
+
+
+def _may_be_down(s: Situation, r: Record) -> bool:
+    """Whether the pods of a node in a person's hands stay given up: the controller does not run on it, so it
+    shows nothing that it looks after the node."""
+    return s.afar and r.phase is Phase.HANDED_OVER and s.node is not None and not s.node.ready
 
 
 def records_on_gate(s: Situation) -> set[str]:

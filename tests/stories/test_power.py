@@ -571,6 +571,22 @@ def test_pods_that_are_not_given_up_hold_nothing_up_and_the_taint_goes_when_the_
     assert (phase(s), marked(s)) == (Phase.HANDED_OVER, ALL_MARKS), "the rest is a person's"
 
 
+def test_what_is_given_up_stays_so_in_a_persons_hands_though_a_controller_looks_after_the_node() -> None:
+    s = controlled("{type: Ready}")
+    stubborn_pod(s)
+    dies(s)
+    powered_off(s)
+    s.run(30)
+    stuck(s)
+    s.run(20 * 60, step=2)
+    assert (phase(s), calls(s)) == (Phase.HANDED_OVER, [("reboot", "m-0")])
+    assert (OUT_OF_SERVICE in taints(s), tainted(s)) == (True, 1)
+    ready(s, "node-0", "True")
+    s.store.start_kubelet("node-0")
+    s.run(30)
+    assert (OUT_OF_SERVICE in taints(s), phase(s), marked(s)) == (False, Phase.HANDED_OVER, ALL_MARKS)
+
+
 # ---------------------------------------------------------------- called off
 
 
