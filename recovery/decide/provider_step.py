@@ -21,16 +21,16 @@ from recovery.decide.decision import (
     until,
     wait,
 )
-from recovery.decide.diagnosis import name, tolerated
+from recovery.decide.diagnosis import diagnosed, name, tolerated
 from recovery.decide.doubt import in_doubt
 from recovery.decide.endings import hand_over, moved_to_rung, next_rung
 from recovery.decide.history import HistoryEvent, note
-from recovery.decide.latch import one_has_ended, only_tolerated
+from recovery.decide.latch import has_ended, one_has_ended, only_tolerated
 from recovery.decide.marks import undone
 from recovery.decide.reboot_first import REBOOT, not_the_policys, reboots_first, with_reboot
 from recovery.decide.situation import Role, Situation
 from recovery.decide.witness import both, unconfirmed
-from recovery.model import Cause, IntentState, Phase, Preflight, Record, Rung, Step
+from recovery.model import Cause, Fault, IntentState, Phase, Preflight, Record, Rung, Step
 from recovery.quick import replace
 from recovery.units import span
 
@@ -118,10 +118,24 @@ def _no_fresh_signal(s: Situation, r: Record, rung: Rung) -> Decision | None:
 
 
 def _unknown(s: Situation, r: Record) -> str | None:
-    """Why nothing fresh is known of one of its faults, on its own node. What is only told holds no step."""
+    """Why nothing fresh is known of one of its faults, on its own node. What is only told holds no step.
+
+    On a dead machine nothing has a fresh word of its devices. That holds no step which another fault asks
+    for, as that it is dead (law 3).
+    """
     if s.role is not Role.OWNER:
         return None
-    return next((why for f in r.treated_faults if (why := in_doubt(s, f))), None)
+    why = next((why for f in r.treated_faults if (why := in_doubt(s, f))), None)
+    dead = s.node is not None and not s.node.ready
+    return None if why and dead and any(_asks_for_it(s, r, f) for f in r.treated_faults) else why
+
+
+def _asks_for_it(s: Situation, r: Record, f: Fault) -> bool:
+    """Whether ``f`` is known to be there, and its own rule leads to the step of the record by now."""
+    if r.step is None or in_doubt(s, f) or has_ended(f, s):
+        return False
+    d = diagnosed(f, s)
+    return d.treat and d.due <= s.now and r.step.do in [x.do for x in d.ladder]
 
 
 def _no_second_witness(s: Situation, r: Record, rung: Rung) -> Decision | None:

@@ -174,6 +174,35 @@ def test_the_controller_gives_up_the_pods_of_a_dead_machine_that_is_down_and_has
     judge(s, faulty=["node-0"])
 
 
+SLOWLY = "{do: drain, within: 60m, then: force}, {do: reboot, within: 10m}"
+
+
+@pytest.mark.parametrize("dead", [SLOWLY, "{do: cordon}", ""], ids=["reboots", "cordons", "no rule"])
+def test_a_machine_that_died_in_its_drain_is_reset_by_the_rule_for_dead_nodes_where_its_devices_say_no_more(
+    dead: str,
+) -> None:
+    rule = f"  - name: dead\n    match: {{type: Ready}}\n    after: 1m\n    remedy: [{dead}]\n"
+    s = Stage(policy("{type: NeuronHealth}", SLOWLY) + (rule if dead else "").encode())
+    s.provider = Powered()
+    s.nodes(4)
+    s.fleet()
+    s.run(5)
+    stubborn_pod(s)
+    writes(s, NEURON)
+    s.run(60)
+    s.store.stop_kubelet("node-0")
+    writes(s, ("Ready", "Unknown", "NodeStatusUnknown"))
+    s.run(40 * 60, step=5)
+    remove_pod(s)
+    s.run(60)
+    if dead == SLOWLY:
+        assert calls(s) == [("reboot", "m-0")]
+        return
+    s.run(11 * 60, step=5)
+    assert (phase(s), calls(s)) == (Phase.HANDED_OVER, [])
+    assert "could not be asked for within 10 min: NeuronHealth is True, but was" in the_record(s).sentence
+
+
 def test_a_living_node_whose_bmc_never_answers_is_a_persons_once_its_reboot_has_had_its_time() -> None:
     s = controlled()
     s.provider.preflight_error = Retry("its BMC did not answer")
