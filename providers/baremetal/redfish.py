@@ -302,8 +302,10 @@ class RedfishProvider(BareMetalProvider):
         return found
 
     def _aside(self, machine: Machine, use: str, look: Callable[[], Seen]) -> Seen:
-        """What ``look`` returns, and nobody waits for a BMC that does not answer."""
-        found: Seen = self._looks.ask(machine.id, use, who(machine, self._inventory.find(machine)), look)
+        """What ``look`` returns, and nobody waits for a BMC that does not answer. One at another address, or
+        asked with other credentials, is another one."""
+        bmc = self._inventory.find(machine)
+        found: Seen = self._looks.ask(machine.id, (use, bmc), who(machine, bmc), look)
         return found
 
     def _forget(self, machine: Machine) -> None:

@@ -1518,6 +1518,23 @@ def test_what_a_bmc_said_right_after_a_lost_answer_does_not_show_a_minute_later_
     assert isinstance(hurried.poll(machine, reference), Running)
 
 
+def test_what_the_bmc_at_another_address_says_is_no_word_of_the_one_that_the_inventory_names_now(
+    world: RedfishWorld, machine: Machine, crooked: Crooked
+) -> None:
+    """A person has just corrected the line, while the wrong one was being asked."""
+    crooked.system(UUID=OTHER)
+    world.inventory(f"{crooked.url}{PATH}")
+    provider = world.provider(HURRIED)
+    with pytest.raises(Retry, match="has not answered yet"):
+        provider.preflight(machine, Step.REBOOT)
+    looked(world, provider, 1)
+    world.inventory(world.proxy.url)
+    with pytest.raises(Retry, match="has not answered yet"):
+        provider.preflight(machine, Step.REBOOT)
+    looked(world, provider, 1)
+    assert provider.preflight(machine, Step.REBOOT).reference.data["reset"] == "ForceRestart"
+
+
 def test_a_witness_of_another_machine_is_none(
     world: RedfishWorld, provider: RedfishProvider, machine: Machine
 ) -> None:
