@@ -17,12 +17,14 @@ from recovery.errors import Retry
 GOOD_FOR = 5.0
 """Seconds for which an answer that came too late for who asked is good: power changes within seconds. An
 older one only shows that its BMC answers."""
+LATELY = 600.0
+"""Seconds for which a BMC that gave an answer is waited for. A whole rack may have gone dark since."""
 AGAIN = timedelta(seconds=2)
 
 
 class Aside:
     """One look at a time for each question about a machine. ``patience``: seconds that are waited for a BMC
-    that gave no answer last time, or was never asked; ``longest``: for one that did.
+    that gave no answer last time, or has given none lately; ``longest``: for one that has.
 
     One thread may ask.
     """
@@ -30,7 +32,7 @@ class Aside:
     def __init__(self, clock: Clock, patience: float, longest: float) -> None:
         self._clock, self._patience, self._longest = clock, patience, longest
         self._looks: dict[tuple[str, Hashable], _Look] = {}
-        self._answers: set[str] = set()  # the machines whose BMCs gave an answer at the last look
+        self._answered: dict[str, float] = {}  # machine -> when its BMC answered, if it did at the last look
 
     def ask(self, machine: str, question: Hashable, who: str, look: Callable[[], Any]) -> Any:
         """What ``look`` returns, or raises. Raises ``Retry`` while it is under way. ``who`` is asked."""
@@ -41,8 +43,8 @@ class Aside:
             under_way = None
         if under_way is None:
             under_way = self._looks[key] = _Look(self._clock, look)
-        if not under_way.done.wait(self._longest if machine in self._answers else self._patience):
-            self._answers.discard(machine)
+        if not under_way.done.wait(self._longest if self._answers(machine) else self._patience):
+            self._answered.pop(machine, None)
             raise Retry(f"{who} was asked, and has not answered yet", AGAIN)
         del self._looks[key]
         self._note(machine, under_way)
@@ -51,8 +53,14 @@ class Aside:
         return under_way.found
 
     def _note(self, machine: str, ended: _Look) -> None:
-        """Whether its BMC gave an answer at its last look."""
-        (self._answers.discard if isinstance(ended.error, Retry) else self._answers.add)(machine)
+        """Whether, and when, its BMC gave an answer at its last look."""
+        self._answered.pop(machine, None)
+        if not isinstance(ended.error, Retry):
+            self._answered[machine] = ended.came
+
+    def _answers(self, machine: str) -> bool:
+        at = self._answered.get(machine)
+        return at is not None and self._clock.monotonic() - at <= LATELY
 
     def forget(self, machine: str) -> None:
         """What was begun before is not what is there now."""
@@ -68,16 +76,16 @@ class _Look:
         self.done = threading.Event()
         self.found: Any = None
         self.error: Exception | None = None
-        self._came = 0.0
+        self.came = 0.0
         threading.Thread(target=self._run, name="look at a BMC", daemon=True).start()
 
     def is_old(self, now: float) -> bool:
-        return self.done.is_set() and now - self._came > GOOD_FOR
+        return self.done.is_set() and now - self.came > GOOD_FOR
 
     def _run(self) -> None:
         try:
             self.found = self._look()
         except Exception as error:
             self.error = error
-        self._came = self._clock.monotonic()
+        self.came = self._clock.monotonic()
         self.done.set()

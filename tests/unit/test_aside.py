@@ -73,6 +73,19 @@ def test_for_one_that_answered_last_time_it_is_waited() -> None:
     assert (ask(aside, bmc), bmc.looks) == ("On", 2)
 
 
+def test_for_one_that_answered_yesterday_it_is_not_waited() -> None:
+    """Its rack may have lost its power with all the others in it."""
+    clock = FakeClock()
+    aside, bmc = Aside(clock, 0.0, LONG), Bmc()
+    asked_in_vain(aside, bmc)
+    answers(bmc)
+    assert ask(settled(aside), bmc) == "On"
+    bmc.may.clear()
+    clock.advance(24 * 3600)
+    threading.Timer(0.2, bmc.may.set).start()
+    asked_in_vain(aside, bmc)
+
+
 def test_for_one_that_gave_no_answer_last_time_it_is_not_waited_again() -> None:
     aside, bmc = Aside(FakeClock(), LONG, LONG), Bmc()
     bmc.answer = Retry("no route to it")
