@@ -541,7 +541,7 @@ def check(file: str, provider: str | None, mode: str, output: str, cluster: bool
     from recovery.config.policy_file import load_policy, warnings_in
     from recovery.config.policy_print import printed
 
-    actions, note = _able(provider) if provider else (frozenset(Step), "")
+    actions, note = _able(provider, mode) if provider else (frozenset(Step), "")
     loaded = load_policy(
         file, lambda it: beyond_provider(it, actions, provider or "", note) + beyond_mode(it, mode)
     )
@@ -574,11 +574,12 @@ def test_(file: str, output: str) -> int:
     return run_cases(file, output)
 
 
-def _able(provider: str) -> tuple[frozenset[Step], str]:
+def _able(provider: str, mode: str) -> tuple[frozenset[Step], str]:
     from recovery.clock import SystemClock
     from recovery.provider.protocol import ProviderContext, abilities_of, load_provider
 
-    able = abilities_of(load_provider(provider, ProviderContext(SystemClock(), os.environ)), None)
+    context = ProviderContext(SystemClock(), {**os.environ, "RECOVERY_MODE": mode})
+    able = abilities_of(load_provider(provider, context), None)
     return able.actions, able.note
 
 

@@ -96,6 +96,9 @@ class KuredProvider(BareMetalProvider):
         self._me = me
         self._host = host or Host()
         self._afar = afar  # no agent runs on a node
+        if afar:
+            self.actions = frozenset()
+            self.note = "kured is asked by a file on the node, where no agent runs in fleet mode"
 
     def identify(self, node: NodeView) -> Machine:
         """As on all bare metal. ``route``: also node, boot (the boot ID), kured (its annotation, if set)."""
@@ -335,6 +338,7 @@ def _quote(text: object) -> str:
 
 
 def make(context: ProviderContext) -> KuredProvider:
-    """The provider for this agent's node. Raises ``SettingsError``."""
+    """The provider for this agent's node. In fleet mode no agent runs on a node, so this can do nothing.
+    Raises ``SettingsError``."""
     afar = context.environ.get("RECOVERY_MODE") == "fleet"
     return KuredProvider(SENTINEL.of(context.environ), context.environ.get("NODE_NAME", ""), afar=afar)

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from providers.baremetal import create
 from providers.baremetal.base import BareMetalProvider
 from providers.baremetal.redfish import FORCE_OFF, FORCED, GRACEFUL, INSTALL, Limits, RedfishProvider
 from providers.baremetal.settings import DIRECTORY, POWERS
+from recovery.cli import group
 from recovery.clock import SystemClock
 from recovery.config.policy_file import check_for, load_policy
 from recovery.config.settings import describe, load_settings
@@ -68,6 +70,21 @@ def test_the_default_remedy_stays_what_it_is(power: str) -> None:
     assert isinstance(provider, BareMetalProvider)
     assert provider.default_remedy == BareMetalProvider.default_remedy
     assert provider.actions == (frozenset() if power == "none" else {Step.REBOOT})
+
+
+def test_in_fleet_mode_kured_reboots_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file is made on the node. A policy that asks for a reboot is refused, not each reboot of a node."""
+    assert made(BAREMETAL_POWER="kured", RECOVERY_MODE="fleet").actions == frozenset()
+    file = tmp_path / "policy.yaml"
+    rule = "{name: gpu, match: {type: Gpu}, remedy: [{do: reboot}]}"
+    head = "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\nsources: [conditions]\n"
+    file.write_text(f"{head}rules: [{rule}]\n")
+    monkeypatch.setenv("BAREMETAL_POWER", "kured")
+    check = ["policy", "check", str(file), "--provider", "baremetal", "--mode"]
+    assert CliRunner().invoke(group, [*check, "sidecar"]).exit_code == 0
+    refused = CliRunner().invoke(group, [*check, "fleet"]).exception
+    assert 'found "reboot", which provider baremetal cannot do' in str(refused)
+    assert "kured is asked by a file on the node, where no agent runs in fleet mode" in str(refused)
 
 
 LOADED = """
