@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from recovery.agent.backoff import doubled
 from recovery.agent.paced import Paced
 from recovery.decide.budget import Past
-from recovery.decide.situation import WitnessAsked
-from recovery.model import Cause, Census, NodeView, Record, Statement
+from recovery.decide.situation import Unwritten, WitnessAsked
+from recovery.model import Cause, Census, Intent, NodeView, Record, Statement
 from recovery.quick import replace
 
 FIRST_REFUSAL, WORST_REFUSAL = 2.0, 10.0
@@ -164,6 +164,7 @@ class Memory:
     missed: dict[tuple[str, str, str], datetime] = field(default_factory=dict)  # faults without a word: since
     finish_refused: tuple[str, str] = ("", "")  # the token of an intent, and why its second step was refused
     too_slow: object = None  # the step that was announced, and for which the API server was too slow
+    unwritten: Unwritten | None = None  # what came of the latest call
     not_asked: str = ""  # the token of an intent for which nothing was asked, whatever the record says of it
 
     def refuse(self, what: str, reason: str, now: float, retry_after: float | None = None) -> None:
@@ -234,6 +235,10 @@ class Memory:
         """How long ``head`` has been seen at the head of the queue, with a slot free for it."""
         known = self.turn is not None and self.turn[0] == head
         return timedelta(seconds=now - self.turn[1]) if known and self.turn else timedelta(0)
+
+    def outcome_of(self, intent: Intent) -> Unwritten | None:
+        """What came of the call of ``intent``, where this process made it."""
+        return self.unwritten if self.unwritten is not None and self.unwritten.token == intent.token else None
 
     def intent_seen_for(self, r: Record, boottime: float) -> timedelta:
         """How long this agent has known this intent. Boot time goes on while a machine is suspended."""

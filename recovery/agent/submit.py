@@ -19,7 +19,7 @@ from recovery.decide.diagnosis import told_apart
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.in_flight import put_off, settled
 from recovery.decide.provider_step import not_now
-from recovery.decide.situation import Situation
+from recovery.decide.situation import Situation, Unwritten
 from recovery.errors import Ambiguous, Conflict, NotFound, Refused, Retry
 from recovery.kube.provider_objects import answers
 from recovery.model import Cause, ClusterDelete, Intent, IntentState, Preflight, Record, Reference, Step
@@ -239,8 +239,11 @@ class Submission:
         )
 
     def _settle(self, state: IntentState, event: HistoryEvent, sentence: str) -> Performed:
-        """Write the outcome. If that fails, the intent stays on record, and its effect is watched for."""
-        now = self._w.cluster.time.now()
+        """Write the outcome. If that fails, the intent stays on record; this process knows the outcome."""
+        assert self._r.intent is not None
+        now, intent = self._w.cluster.time.now(), self._r.intent
+        if state in (IntentState.SUBMITTED, IntentState.AMBIGUOUS):
+            self._memory.unwritten = Unwritten(intent.token, state, intent.reference, sentence)
         self._w.records.write(settled(self._r, now, state, event, sentence))
         reason = EventReason(event[0].upper() + event[1:])
         return Performed(sentence, Report(reason, warning=state is not IntentState.SUBMITTED))

@@ -66,6 +66,11 @@ def observe_call(s: Situation, r: Record) -> Decision:
     if s.not_asked:
         why = f"{r.intent.action} was not asked for: the API server did not answer a write about it"
         return _known_by_now(s, r, IntentState.ABANDONED, HistoryEvent.ABANDONED, why)
+    if s.unwritten is not None:
+        known = replace(r, intent=replace(r.intent, reference=s.unwritten.reference))
+        asked = s.unwritten.state is IntentState.SUBMITTED
+        event = HistoryEvent.SUBMITTED if asked else HistoryEvent.AMBIGUOUS
+        return _known_by_now(s, known, s.unwritten.state, event, s.unwritten.sentence)
     if r.intent.state is IntentState.WRITTEN:
         why = f"{r.intent.action} may or may not have been asked for before the process stopped: observing"
         return _known_by_now(s, r, IntentState.AMBIGUOUS, HistoryEvent.AMBIGUOUS, why)

@@ -18,6 +18,7 @@ from recovery.model import (
     Census,
     Gate,
     GroupStart,
+    IntentState,
     JobView,
     Machine,
     NodeView,
@@ -28,6 +29,7 @@ from recovery.model import (
     ProviderFacts,
     Reading,
     Record,
+    Reference,
     Standing,
     Statement,
     Step,
@@ -82,6 +84,16 @@ class PageThere:
     heard: bool = True
     silent: bool = False
     sick: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unwritten:
+    """What came of the call of the intent ``token``, which this very process could not write down."""
+
+    token: str
+    state: IntentState
+    reference: Reference
+    sentence: str
 
 
 # ---------------------------------------------------------------- needs: what may have to be read
@@ -260,6 +272,7 @@ class Situation:
     afar: bool = False  # who looks after the node does not run on it (RECOVERY_MODE=fleet)
     finish_refused: str = ""  # why the provider refused the last step of an unfinished action
     not_asked: bool = False  # the intent on the record is this very process's, and nothing was asked for it
+    unwritten: Unwritten | None = None  # what came of the intent on the record, by what this process knows
     take_back_refused: str = ""  # why what was asked of the provider cannot be taken back
     watched_for: timedelta | None = None  # how long this very process has watched the probation
     settle: timedelta = timedelta(seconds=0.5)  # how long to wait in the queue for other faults to show

@@ -14,7 +14,20 @@ from recovery_testkit.stage import Stage, npd_page
 from recovery.decide.endings import close
 from recovery.decide.lifecycle import Event
 from recovery.errors import Refused, Retry
-from recovery.model import Failed, Machine, Phase, Poll, Preflight, Reference, Running, Step
+from recovery.model import (
+    Failed,
+    Machine,
+    Phase,
+    Poll,
+    Preflight,
+    Reference,
+    Running,
+    Step,
+    Unfinished,
+    Unseen,
+)
+from recovery.provider.protocol import Started
+from recovery.quick import replace
 from tests.builders.policies import policy_file
 from tests.stories.scenery import judge
 from tests.stories.scenes import (
@@ -31,6 +44,7 @@ from tests.stories.scenes import (
     pause,
     phase,
     ready,
+    record_sentences,
     remove_pod,
     resume,
     stubborn_pod,
@@ -66,6 +80,30 @@ class Powered(FakeProvider):
         return "its BMC says that the power is off" if machine.id == self.power_off else None
 
 
+class OffAndOn(Powered):
+    """Their controllers can only switch off, and on. ``orders``: what was asked of that of ``m-0``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.orders: list[str] = []
+        self.accepted: Callable[[], None] = lambda: None
+
+    def start(self, machine: Machine, action: Step, token: str, reference: Reference) -> Started:
+        super().start(machine, action, token, reference)
+        self.orders.append("off")
+        self.accepted()
+        return replace(reference, data={**reference.data, "accepted": True})
+
+    def poll(self, machine: Machine, reference: Reference) -> Poll:
+        if self.orders[-1] == "on":
+            return Running("it is on; a new boot ID is the proof")
+        known = reference.data.get("accepted")
+        return Unfinished("it was switched off") if known else Unseen("it is off; by whom is not known")
+
+    def finish(self, machine: Machine, reference: Reference) -> None:
+        self.orders.append("on")
+
+
 class Ordering(FakeProvider):
     """Leaves an order that somebody else carries out, when they like."""
 
@@ -86,8 +124,8 @@ class Ordering(FakeProvider):
         self.cancelled.append(machine.id)
 
 
-def powered(remedy: str = REBOOT, *, concluder: bool = True) -> Stage:
-    s = cast(policy_file(remedy), provider=Powered())
+def powered(remedy: str = REBOOT, *, concluder: bool = True, provider: Powered | None = None) -> Stage:
+    s = cast(policy_file(remedy), provider=provider or Powered())
     if concluder:
         s.concluder()
     return s
@@ -127,9 +165,9 @@ def test_a_living_node_is_never_power_cycled_by_its_own_agent_but_drained_and_ha
     assert never in the_record(s).sentence
 
 
-def controlled(match: str = "{}") -> Stage:
+def controlled(match: str = "{}", provider: Powered | None = None) -> Stage:
     s = Stage(policy(match, REBOOT))
-    s.provider = Powered()
+    s.provider = provider or Powered()
     s.nodes(4)
     s.fleet()
     s.run(5)
@@ -201,6 +239,28 @@ def test_a_machine_that_died_in_its_drain_is_reset_by_the_rule_for_dead_nodes_wh
     s.run(11 * 60, step=5)
     assert (phase(s), calls(s)) == (Phase.HANDED_OVER, [])
     assert "could not be asked for within 10 min: NeuronHealth is True, but was" in the_record(s).sentence
+
+
+@pytest.mark.parametrize("status", [500, 409])
+@pytest.mark.parametrize("mode", ["controller", "concluder"])
+def test_a_machine_is_switched_on_again_also_where_it_could_not_be_written_that_it_was_switched_off(
+    mode: str, status: int
+) -> None:
+    provider = OffAndOn()
+    s = controlled(provider=provider) if mode == "controller" else powered(provider=provider)
+    provider.accepted = lambda: s.api.fail_next(_writes_record, refused(status, "Conflict"))
+    if mode == "controller":
+        writes(s, NEURON)
+    else:
+        draining(s)
+        dies(s)
+    s.run(12 * 60, step=2)
+    assert provider.orders == ["off", "on"]
+    assert "reboot of m-0 was accepted by fake" in record_sentences(s)
+
+
+def _writes_record(asked: Asked) -> bool:
+    return asked.method == "PUT" and "/noderecoveries/" in asked.path
 
 
 def test_a_living_node_whose_bmc_never_answers_is_a_persons_once_its_reboot_has_had_its_time() -> None:
