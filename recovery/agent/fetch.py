@@ -101,6 +101,8 @@ WITNESS_AGE = 10.0
 """Seconds for which a second witness is not asked again."""
 DOWN_AGE = 15.0
 """Seconds for which it is not asked again whether the machine is down: a dead BMC takes long to time out."""
+MAY_ANSWER = 60.0
+"""Seconds without an answer, after which nothing shows any more that a machine is down."""
 DOWN_UNSEEN = 240.0
 """The same, at most, after each try without an answer. Where a rack's BMCs are away, all its nodes would have
 whoever asks wait for one time-out after the other."""
@@ -128,7 +130,7 @@ class Fetcher:
             case ValidationJob():
                 return self._job(s, r, memory)
             case PowerState():
-                return replace(s, down=self._down(s, memory))
+                return self._with_power(s, memory)
             case PodsLeft(evicting):
                 return self._pods(s, r, memory, evicting)
             case FiringAlerts():
@@ -159,7 +161,13 @@ class Fetcher:
         except ApiError as error:
             return replace(s, gate=None, gate_problem=error.reason)
 
-    def _down(self, s: Situation, memory: Memory) -> str:
+    def _with_power(self, s: Situation, memory: Memory) -> Situation:
+        found = self._down(s, memory)
+        since = found.unseen_since
+        unanswered = since is not None and self._w.clock.monotonic() - since < MAY_ANSWER
+        return replace(s, down=found.says, may_be_down=unanswered)
+
+    def _down(self, s: Situation, memory: Memory) -> Down:
         """What shows that the machine runs nothing; empty where nothing does, or it cannot be seen."""
         assert s.machine is not None
         assert s.provider is not None
@@ -167,16 +175,19 @@ class Fetcher:
         assert isinstance(provider, PowerSensor)  # it declared it
         now, last = self._w.clock.monotonic(), memory.down
         if last is not None and now - last.at < last.pause:
-            return last.says
-        says, pause = "", DOWN_AGE
+            return last
+        says, pause, unseen = "", DOWN_AGE, None
         try:
             with bugs.looking(self._w.survived, s.node_name, s.provider.name):
                 says = provider.down(s.machine) or ""
-        except (Retry, Refused):  # not proved
+        except (Retry, Refused) as error:  # not proved
+            if isinstance(error, Retry):
+                unseen = last.unseen_since if last is not None and last.unseen_since is not None else now
             if last is not None and now - last.at < 2 * DOWN_UNSEEN:  # else that was another time
                 pause = min(2 * last.pause, DOWN_UNSEEN)
-        memory.down = Down(self._w.clock.monotonic(), says, pause)  # when it came: as in ``_preflight``
-        return says
+        # When it came: as in ``_preflight``.
+        memory.down = Down(self._w.clock.monotonic(), says, pause, unseen)
+        return memory.down
 
     def _machine_left(self, s: Situation, r: Record) -> Situation:
         """Whether the machine is gone, by its provider; if it is there, what is being done to it."""

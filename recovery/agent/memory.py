@@ -49,11 +49,12 @@ class Watch:
 @dataclass(frozen=True)
 class Down:
     """When it was answered, or not, whether the machine is down, what shows that it is, and the seconds until
-    that is asked again."""
+    that is asked again. ``unseen_since``: since when there was no answer; None where the last try had one."""
 
     at: float
     says: str
     pause: float
+    unseen_since: float | None = None
 
 
 @dataclass(frozen=True)

@@ -267,6 +267,7 @@ class Situation:
     job: JobView | None = None  # the validation Job that the record names
     job_problem: str = ""  # why it cannot be read or created
     job_due: bool = True  # whether it may be created now, if it does not exist
+    may_be_down: bool = False  # for less than a minute there was no answer whether it is
     down: str = ""  # what shows that the machine runs nothing; empty: nothing does
     apart: bool = False  # this agent has no node of its own (RECOVERY_MODE=concluder)
     afar: bool = False  # who looks after the node does not run on it (RECOVERY_MODE=fleet)

@@ -44,6 +44,8 @@ def stuck_pods(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 
 def _taint_is_set(s: Situation, r: Record, stuck: int) -> Decision | None:
+    if not s.down and s.may_be_down:
+        return None  # a new process may have to ask twice until there is an answer
     if not stuck:
         why = "no pod is stuck terminating any more" if s.down else "nothing shows any more that it is down"
         return act(OutOfService(False), f"{r.node}: {why}; the out-of-service taint comes off")

@@ -544,6 +544,29 @@ def test_where_somebody_says_hands_off_no_pods_are_given_up(why: str) -> None:
     assert OUT_OF_SERVICE not in taints(s)
 
 
+@pytest.mark.parametrize("seconds", [10, 300])
+def test_a_new_leader_takes_off_no_taint_before_its_first_look_has_its_answer(seconds: int) -> None:
+    """A BMC takes seconds for it. One that gives none for a minute proves nothing any more."""
+    s = controlled("{type: Ready}")
+    stubborn_pod(s)
+    dies(s)
+    powered_off(s)
+    s.run(30)
+    s.provider.preflight_error = Retry("it is busy")
+    stuck(s)
+    s.run(60)
+    assert (OUT_OF_SERVICE in taints(s), tainted(s)) == (True, 1)
+    s.kill(s.actors["controller"])
+    assert isinstance(s.provider, Powered)
+    s.provider.unseen = Retry("its BMC was asked, and has not answered yet")
+    s.fleet("another", place="another")
+    s.run(20 + seconds)
+    assert (OUT_OF_SERVICE in taints(s)) == (seconds == 10)
+    s.provider.unseen = None
+    s.run(300, step=2)
+    assert (OUT_OF_SERVICE in taints(s), tainted(s)) == (True, 1 if seconds == 10 else 2)
+
+
 def test_a_taint_that_may_not_be_set_holds_up_nothing() -> None:
     s = powered()
     s.api.fail_next(
