@@ -62,8 +62,8 @@ class Inventory:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.path = INVENTORY.of(environ)
         self.directory = CREDENTIALS.of(environ)
-        self._seen: tuple[int, ...] = ()
-        self._known: tuple[Entry, ...] | SettingsError = ()
+        self._read_last: tuple[tuple[int, ...], tuple[Entry, ...] | SettingsError] = ((), ())
+        """The file's stamp, and what it says. One value: BMCs are looked at in threads of their own."""
         mistakes: list[str] = []
         try:
             self._networks = NETWORKS.of(environ)
@@ -84,13 +84,13 @@ class Inventory:
             found = os.stat(self.path)
         except OSError as error:
             raise SettingsError([f"{self.path}: cannot be read: {error.strerror or error}"]) from None
-        seen = (found.st_mtime_ns, found.st_ino, found.st_size)
-        if seen != self._seen:
-            self._known = self._read()
-            self._seen = seen
-        if isinstance(self._known, SettingsError):
-            raise self._known
-        return self._known
+        stamp = (found.st_mtime_ns, found.st_ino, found.st_size)
+        last = self._read_last
+        if stamp != last[0]:
+            last = self._read_last = (stamp, self._read())
+        if isinstance(last[1], SettingsError):
+            raise last[1]
+        return last[1]
 
     def _read(self) -> tuple[Entry, ...] | SettingsError:
         """What the file says, or what is wrong with it. Raises ``SettingsError`` where it cannot be read,
