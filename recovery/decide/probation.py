@@ -11,6 +11,7 @@ from recovery.decide import validation
 from recovery.decide.assessment import Assessment
 from recovery.decide.decision import Decision, EventReason, Report, WriteRecord, act
 from recovery.decide.diagnosis import Diagnosis, live, name, not_by_its_own_rule, tolerated
+from recovery.decide.doubt import in_doubt
 from recovery.decide.endings import end, end_without_us, hand_over, marked_by, moved_to_rung
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.lifecycle import Event, move
@@ -95,7 +96,10 @@ def _fault_there(s: Situation, a: Assessment, r: Record, found: tuple[Diagnosis,
     A new fault calls for the next step only where its own remedy has that step, and its own rule asks no
     second witness.
     """
-    due = [d for d in found if _due(s, r, d) <= s.now]
+    over = [d for d in found if _due(s, r, d) <= s.now]
+    due = [d for d in over if not in_doubt(s, d.fault)]
+    if not due and over:
+        return unproved(s, r, in_doubt(s, over[0].fault) or "", Cause.UNREADABLE)
     if not due:
         d = min(found, key=lambda d: _due(s, r, d))
         return unproved(s, r, tolerated(d, _due(s, r, d) - s.now), patience=d.after)

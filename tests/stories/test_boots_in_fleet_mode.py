@@ -1,0 +1,82 @@
+"""What a cluster does around a boot, in fleet mode: kubelets that are not Ready at first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from recovery_testkit.stage import Stage
+
+from recovery.model import Phase
+from tests.stories.scenery import judge, pass_time
+from tests.stories.scenes import calls, messages, patch_node, phase, the_record
+from tests.stories.test_conditions import policy
+
+BOOTED = "m-0-boot-2"
+REASONS = {"True": "KubeletReady", "False": "KubeletNotReady", "Unknown": "NodeStatusUnknown"}
+REBOOT = "{do: drain, within: 2m, then: force}, {do: reboot, within: 15m}"
+
+
+def fleet(after: str, remedy: str) -> Stage:
+    text = policy("{type: Ready}", remedy).replace(b"    remedy", f"    after: {after}\n    remedy".encode())
+    s = Stage(text)
+    s.nodes(4)
+    s.fleet()
+    s.run(5)
+    return s
+
+
+def says(s: Stage, status: str, boot: str = "", node: str = "node-0") -> None:
+    """The kubelet, or the node controller in its place, writes Ready; and the boot, in the same patch."""
+    now = f"{s.clock.true_time():%Y-%m-%dT%H:%M:%SZ}"
+    (old,) = (c for c in s.node(node)["status"]["conditions"] if c["type"] == "Ready")
+    new = {
+        "type": "Ready",
+        "status": status,
+        "reason": REASONS[status],
+        "lastHeartbeatTime": old["lastHeartbeatTime"] if status == "Unknown" else now,
+        "lastTransitionTime": old.get("lastTransitionTime", now) if status == old["status"] else now,
+    }
+    body: dict[str, Any] = {"conditions": [new]}
+    patch_node(
+        s, node, {"status": body | ({"nodeInfo": {"bootID": boot}} if boot else {})}, "status", "kubelet"
+    )
+
+
+def rebooted(after: str) -> Stage:
+    """Dead, and asked to boot."""
+    s = fleet(after, REBOOT)
+    says(s, "Unknown")
+    pass_time(s, 600, until=lambda: bool(calls(s)), step=1)
+    s.run(30, step=1)
+    assert (calls(s), phase(s)) == ([("reboot", "m-0")], Phase.RECOVERING)
+    return s
+
+
+@pytest.mark.parametrize("down", [10, 60])
+@pytest.mark.parametrize("after", ["0s", "20s", "40s", "10m"])
+def test_a_machine_that_is_ready_for_good_some_seconds_after_its_boot_is_proved(
+    after: str, down: int
+) -> None:
+    """What its kubelet said first is held for a minute. It is over, or not known to be, and not back."""
+    s = rebooted(after)
+    says(s, "False", BOOTED)
+    s.run(down, step=1)
+    says(s, "True")
+    s.run(200, step=1)
+    assert (calls(s), phase(s)) == ([("reboot", "m-0")], Phase.RECOVERED)
+    assert not messages(s, "FaultReturned")
+    judge(s)
+
+
+def test_one_that_is_not_ready_again_after_its_boot_is_not() -> None:
+    s = rebooted("0s")
+    says(s, "False", BOOTED)
+    s.run(10, step=1)
+    says(s, "True")
+    s.run(30, step=1)
+    assert phase(s) is Phase.PROVING
+    says(s, "False")
+    s.run(5, step=1)
+    assert phase(s) is Phase.HANDED_OVER
+    assert "KubeletNotReady came back in probation" in the_record(s).sentence
