@@ -18,6 +18,8 @@ SOURCE = "kubelet"
 READY = "Ready"
 BACK_FOR = timedelta(seconds=60)
 """How long a Node has to be Ready before it counts as back: a kubelet may start again and again."""
+RENEWS = timedelta(seconds=60)
+"""Within so long a living kubelet has put right what its Node says, once etcd was restored."""
 
 
 SILENT = "NodeStatusUnknown"
@@ -39,13 +41,18 @@ WELL = Heard()
 
 class KubeletSource(OwnNodeSource):
     """Ready False or Unknown is a fault; its type is Ready, its reason the condition's own. So is a kubelet
-    that is silent: ``heard`` tells of that, by a look no older than so many seconds."""
+    that is silent: ``heard`` tells of that, by a look no older than so many seconds. ``restored``: when the
+    Node was seen to have gone back to an earlier moment, as it does where etcd is restored."""
 
     def __init__(
-        self, look: Looks, heard: Callable[[NodeView, float | None], Heard] = lambda node, within: WELL
+        self,
+        look: Looks,
+        heard: Callable[[NodeView, float | None], Heard] = lambda node, within: WELL,
+        restored: Callable[[], datetime | None] = lambda: None,
     ) -> None:
         super().__init__(SOURCE, look)
         self._heard = heard
+        self._restored = restored
         self._within: float | None = None
         self._held: Mapping[str, Problem] = {}
         self._held_in = ""  # the boot in which that was last so
@@ -65,21 +72,29 @@ class KubeletSource(OwnNodeSource):
             why = "the Node has no condition Ready yet"
             return Reading(SOURCE, seen.at, unknown={READY: why}, unknown_since={READY: seen.at})
         if ready.status != "True":
+            restored = self._restored()
+            if restored is not None and seen.at - restored < RENEWS:
+                why = f"{READY} is {ready.status} since etcd was restored, and its kubelet may put that right"
+                return self._unknown(seen, why)
             # Unknown is written by a controller of the cluster. A kubelet has the clock of its machine, which
-            # may be hours slow after a boot. Then the fault would be tolerated no more at once.
+            # may be hours slow after a boot. Then the fault would be tolerated no more at once. So it would
+            # where etcd was restored to a moment long ago.
             written = ready.transition if ready.status == "Unknown" else None
+            if restored is not None and written is not None and written < restored:
+                written = None
             said = f"{ready.status}: {ready.message}" if ready.message else ready.status
             return self._bad(seen, ready.reason or "KubeletNotReady", said, written, boot_id)
         heard = self._heard(node, self._within)
         if heard.silent:
             return self._bad(seen, SILENT, f"True, but {heard.silent}", heard.since, boot_id)
         if heard.unknown:
-            self._unheard_since = self._unheard_since or seen.at
-            held, unknown = tuple(self._held.values()), {READY: heard.unknown}
-            return Reading(
-                SOURCE, seen.at, held, unknown, {READY: self._unheard_since}, listed=self._listed()
-            )
+            return self._unknown(seen, heard.unknown)
         return self._back(seen, boot_id)
+
+    def _unknown(self, seen: Seen, why: str) -> Reading:
+        self._unheard_since = self._unheard_since or seen.at
+        held, since = tuple(self._held.values()), {READY: self._unheard_since}
+        return Reading(SOURCE, seen.at, held, {READY: why}, since, listed=self._listed())
 
     def _bad(self, seen: Seen, reason: str, said: str, began: datetime | None, boot_id: str) -> Reading:
         self._held_in = boot_id

@@ -1,7 +1,8 @@
-"""What a cluster does around a boot, in fleet mode: kubelets that are not Ready at first."""
+"""What a cluster does around a boot, in fleet mode: kubelets that are not Ready at first, a restored etcd."""
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.stories.test_conditions import policy
 BOOTED = "m-0-boot-2"
 REASONS = {"True": "KubeletReady", "False": "KubeletNotReady", "Unknown": "NodeStatusUnknown"}
 REBOOT = "{do: drain, within: 2m, then: force}, {do: reboot, within: 15m}"
+REPLACE = "{do: drain, within: 2m, then: force}, {do: replace}"
 
 
 def fleet(after: str, remedy: str) -> Stage:
@@ -80,3 +82,38 @@ def test_one_that_is_not_ready_again_after_its_boot_is_not() -> None:
     s.run(5, step=1)
     assert phase(s) is Phase.HANDED_OVER
     assert "KubeletNotReady came back in probation" in the_record(s).sentence
+
+
+def dead_and_well_again(boot: str) -> tuple[Stage, dict[str, Any]]:
+    """An hour after a moment in which the kubelet of node-0 was silent, and how its Node was then."""
+    s = fleet("10m", REPLACE)
+    says(s, "Unknown")
+    s.run(60, step=5)
+    then = copy.deepcopy(s.node("node-0")["status"])
+    says(s, "True", boot)
+    for _ in range(12):
+        pass_time(s, 300, step=20)
+        says(s, "True")
+    assert (calls(s), phase(s)) == ([], Phase.WITHDRAWN)
+    return s, then
+
+
+@pytest.mark.parametrize("boot", ["m-0-boot-1", BOOTED])
+def test_a_silence_of_long_ago_that_comes_back_with_etcd_has_no_machine_replaced(boot: str) -> None:
+    """Its rule tolerates it for ten minutes. It had begun an hour ago, and the kubelet writes soon."""
+    s, then = dead_and_well_again(boot)
+    patch_node(s, "node-0", {"status": then}, "status", "etcd")
+    s.run(9, step=1)
+    says(s, "True", boot)
+    s.run(300, step=2)
+    assert (calls(s), phase(s)) == ([], Phase.WITHDRAWN)
+    judge(s)
+
+
+def test_one_that_goes_on_after_that_is_a_fault_once_its_rule_tolerates_it_no_more() -> None:
+    s, then = dead_and_well_again(BOOTED)
+    patch_node(s, "node-0", {"status": then}, "status", "etcd")
+    s.run(590, step=2)
+    assert (calls(s), phase(s)) == ([], Phase.SUSPECT)
+    s.run(90, step=1)
+    assert calls(s) == [("replace", "m-0")]

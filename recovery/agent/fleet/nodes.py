@@ -182,10 +182,13 @@ class Nodes:
     def stands_since(self, name: str, boot_id: str) -> datetime | None:
         """``known_since`` of what stands on the Node itself: since etcd was restored, that may be over. It
         counts again once its writer renews it."""
-        known, boots = self.known_since(name, boot_id), self._boots.get(name)
-        if known is None or boots is None or boots.restored is None:
-            return known
-        return max(known, boots.restored - BOOTS_IN)
+        known, restored = self.known_since(name, boot_id), self.restored_at(name)
+        return known if known is None or restored is None else max(known, restored - BOOTS_IN)
+
+    def restored_at(self, name: str) -> datetime | None:
+        """When its Node was seen to have gone back to an earlier moment of this boot; None: it was not."""
+        boots = self._boots.get(name)
+        return boots.restored if boots is not None else None
 
     def unheard_since(self, name: str) -> datetime | None:
         """From when on its Node has been watched, where its kubelet has not written since; else None."""

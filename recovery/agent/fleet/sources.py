@@ -108,7 +108,9 @@ class Says:
         look = Look(self._nodes, name, now)
         made: list[Source] = []
         if self._leases is not None:
-            made.append(kubelet.KubeletSource(look, self._leases.heard))
+            made.append(
+                kubelet.KubeletSource(look, self._leases.heard, partial(self._nodes.restored_at, name))
+            )
         began = partial(self._nodes.stands_since, name)
         for choice in self._policy.sources:
             if choice.name == "conditions":
