@@ -39,6 +39,7 @@ _fits = lru_cache(1024)(fnmatchcase)
 BUILT_IN = "built-in"
 PAGE = "npd"
 """The source that reads the detector's own page."""
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
 LAST_MOMENT = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 """The count of a fault is no moment from here on."""
 
@@ -114,14 +115,25 @@ def of_a_boot_before(p: Problem, s: Situation) -> bool:
     """Whether a mark, which stays over boots, is known only from an earlier boot of this machine.
 
     Then it says nothing of the present boot, unless it was seen to be put there in it. A mark that is known
-    of another machine of the same name does not count: that one had another Node, and marks of its own.
+    of another machine of the same name does not count: that one had another Node, and marks of its own. A
+    line of a log stays as well, and has the moment at which it was written.
     """
     r, boot = s.record, s.node.boot_id if s.node else ""
-    if not p.lasting or p.stated is not None or r is None or not boot:
+    if not (p.lasting or p.put) or p.stated is not None or r is None or not boot:
         return False
     known = (f for f in (*r.faults, *r.acknowledged) if f.key == p.key and not another_life(f, p))
     boots = {f.boot_id for f in known if s.machine is None or f.machine in ("", s.machine.id)} - {""}
-    return bool(boots) and boot not in boots
+    if not boots or boot in boots:
+        return False
+    return p.lasting or (p.put is not None and p.put <= _known_at(r))
+
+
+def _known_at(r: Record) -> datetime:
+    """The last moment at which ``r`` says that the machine had booted, or its recovery was over."""
+    p, closed = r.progress, None if r.phase.open else r.phase_since
+    booted = p.evidence.at if p.evidence is not None else None
+    moments = (booted, p.proving_since, r.recovered_at, closed)
+    return max(filter(None, moments), default=LONG_AGO)
 
 
 def silent_sources(s: Situation) -> Iterable[Fault]:

@@ -30,9 +30,9 @@ class Problem:
     stated it, "" where that cannot be told. ``times``: when an edge was seen to happen. ``stated``: when it
     was last seen to be stated anew; None where it is as it was on the first page that was read. ``lasting``:
     a mark that stays as it is over a boot, with the same ``life``. ``put``: when that says that it was put
-    there, None where it does not. ``first_in``: the boot in which its source first saw that mark, "" where it
-    cannot tell. ``device``: which part of the node it is about, as people read it, "" where the source does
-    not say.
+    there, or when the last line of a log was written that was there at the first look; else None.
+    ``first_in``: the boot in which its source first saw that mark, "" where it cannot tell. ``device``: which
+    part of the node it is about, as people read it, "" where the source does not say.
     """
 
     source: str

@@ -134,6 +134,8 @@ def _problem(s: Stated, fresh_until: datetime) -> Problem:
         counter=s.last.timestamp() if edge else None,
         times=s.times if edge else (),
         stated=s.anew,
+        # Who has just begun to read may not know that the machine has booted since. A record may.
+        put=s.last if s.anew is None else None,
         device=devices(f"PCI {each}" for each in s.devices),
     )
 

@@ -17,6 +17,7 @@ from tests.stories.loki_server import Server, serving, xid
 from tests.stories.scenery import judge, pass_time, to_the_end
 from tests.stories.scenes import (
     NO_MARKS,
+    another_leader,
     boot,
     calls,
     controller,
@@ -298,3 +299,52 @@ def test_lines_that_a_rule_counts_are_new_after_a_release_though_it_was_never_qu
     assert (phase(w.s), calls(w.s)) == (Phase.RELEASED, [])
     written(200.0, 1)
     assert calls(w.s) == [("replace", "m-0")]
+
+
+# ---------------------------------------------------------------- after a boot in which the Node stayed Ready
+
+
+def rebooted_while_ready(server: Server) -> Scene:
+    """Long after the nodes were Ready one has an XID. It is rebooted so fast that it stays Ready, and a
+    controller that is started anew sees nothing of a boot."""
+    w = scene(server, reading(REBOOT))
+    ready_since = {"type": "Ready", "lastTransitionTime": f"{w.s.clock.true_time():%Y-%m-%dT%H:%M:%SZ}"}
+    for name in w.names:
+        (old,) = w.s.node(name)["status"]["conditions"]
+        patch_node(w.s, name, {"status": {"conditions": [old | ready_since]}}, "status", "kubelet")
+    pass_time(w.s, 1200, w.cloud, step=60)
+    server.put(xid(79, 1100.0), node="node-0")
+    pass_time(w.s, 60, w.cloud, step=1)
+    assert calls(w.s) == [("reboot", "m-0")]
+    boot(w.s, "node-0")
+    pass_time(w.s, 20, w.cloud, step=1)
+    assert phase(w.s) is Phase.PROVING
+    return w
+
+
+@pytest.mark.parametrize("proved", [False, True])
+def test_a_line_from_before_the_boot_treats_no_machine_again_that_a_new_controller_finds_ready(
+    server: Server, proved: bool
+) -> None:
+    w = rebooted_while_ready(server)
+    if proved:
+        pass_time(w.s, 150, w.cloud, step=1)
+        assert phase(w.s) is Phase.RECOVERED
+    another_leader(w.s)
+    pass_time(w.s, 300, w.cloud, step=5)
+    assert (calls(w.s), phase(w.s), marked(w.s)) == ([("reboot", "m-0")], Phase.RECOVERED, NO_MARKS)
+    judge(w.s)
+
+
+@pytest.mark.parametrize("proved", [False, True])
+def test_a_line_that_came_after_the_boot_is_a_fault_to_a_new_controller(server: Server, proved: bool) -> None:
+    w = rebooted_while_ready(server)
+    if proved:
+        pass_time(w.s, 150, w.cloud, step=1)
+    controller(w.s).alive = False
+    pass_time(w.s, 10, w.cloud, step=1)
+    server.put(xid(79).partition("] ")[2], node="node-0")
+    pass_time(w.s, 10, w.cloud, step=1)
+    another_leader(w.s)
+    pass_time(w.s, 120, w.cloud, step=2)
+    assert calls(w.s)[1:] == [("replace", "m-0")]
