@@ -57,12 +57,13 @@ class Swallows:
     anew: datetime
 
 
-def lost(pod: FailedPod, node: NodeView, now: datetime) -> Lost | None:
+def lost(pod: FailedPod, node: NodeView, now: datetime, booted: datetime | None = None) -> Lost | None:
     """``pod`` as one that ``node`` has swallowed; None if it failed for what may be its own reason, or the
-    node is one of which that is to be expected."""
+    node is one of which that is to be expected. ``booted``: when, where that is known: a Node may stay Ready
+    all the while."""
     if not pod.owner or pod.deleted or pod.began is None or not node.ready or node.unschedulable:
         return None
-    if node.ready_since is None or now - node.ready_since < WELL_FOR:
+    if node.ready_since is None or now - max(node.ready_since, booted or node.ready_since) < WELL_FOR:
         return None
     rejected = pod.reason == REJECTED and abs(now - pod.began) <= LATE
     at_once = pod.ended is not None and pod.ended - pod.began < AT_ONCE and abs(now - pod.ended) <= LATE

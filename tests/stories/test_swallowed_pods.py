@@ -9,7 +9,7 @@ from recovery_testkit.stage import Stage
 
 from recovery.model import Phase
 from tests.stories.scenery import judge, pass_time, to_the_end
-from tests.stories.scenes import MERGE, calls, patch_node, phase, record_sentences
+from tests.stories.scenes import MERGE, boot, calls, patch_node, phase, record_sentences
 from tests.stories.test_conditions import policy
 from tests.stories.test_one_controller import Group
 
@@ -87,6 +87,19 @@ def test_what_may_be_the_pods_own_fault_takes_no_node_out(why: str) -> None:
     loses(s, cloud, 10, jobs="a" if why == "one job" else "ab", apart=0 if why == "in one moment" else 20)
     pass_time(s, 5 * MINUTES, cloud, step=5)
     assert (calls(s), s.record("node-0")) == ([], None)
+
+
+def test_pods_that_are_rejected_while_the_plugins_come_up_after_a_boot_take_no_node_out() -> None:
+    """The machine booted so fast that its Node stayed Ready."""
+    s, cloud = fleet()
+    boot(s, "node-0")
+    loses(s, cloud, 6, apart=30)
+    pass_time(s, 5 * MINUTES, cloud, step=10)
+    assert (calls(s), s.record("node-0")) == ([], None)
+    pass_time(s, 5 * MINUTES, cloud, step=10)
+    loses(s, cloud, 6)
+    to_the_end(s, cloud)
+    assert calls(s) == [("replace", "m-0")]
 
 
 def test_a_controller_that_takes_over_has_seen_it_too() -> None:

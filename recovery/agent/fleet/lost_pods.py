@@ -91,7 +91,7 @@ class PodWatch:
 
     def _take(self, pod: FailedPod, now: datetime) -> None:
         node = self._nodes.get(pod.node)
-        found = lost(pod, node, now) if node is not None else None
+        found = lost(pod, node, now, self._nodes.booted_at(pod.node)) if node is not None else None
         if node is None or found is None:
             return
         life, known = self._lost.get(node.name, ("", {}))
