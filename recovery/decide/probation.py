@@ -34,7 +34,7 @@ from recovery.decide.silence import (
 )
 from recovery.decide.situation import Role, Situation
 from recovery.decide.stated_since import as_counted_now
-from recovery.model import Cause, Fault, Record, Step
+from recovery.model import Cause, Fault, Kind, Record, Step
 from recovery.quick import replace
 from recovery.units import span
 
@@ -120,12 +120,20 @@ def _not_by_its_own_rule(r: Record, d: Diagnosis) -> str:
 
 
 def _due(s: Situation, r: Record, d: Diagnosis) -> datetime:
-    """Until when ``d`` is tolerated. The Node was Ready once after the step, so a time in which it is not
-    Ready begins anew."""
-    if d.fault.type != READY or r.progress.evidence is None:
+    """Until when ``d`` is tolerated.
+
+    What is on the record was stated before the boot, and what states it now counts anew: drivers and plugins
+    come up. That is not put off beyond the proof's own end. And the Node was Ready once after the step, so a
+    time in which it is not Ready begins anew.
+    """
+    stated = (p for x in s.readings for p in x.problems if p.type == d.fault.type)
+    now = [p.since + d.after for p in stated if p.kind is Kind.LEVEL]
+    evidence = r.progress.evidence
+    if d.fault.kind is Kind.EDGE or not now or evidence is None:
         return d.due
-    now = [p.since for x in s.readings for p in x.problems if p.type == READY]
-    return max([d.due, r.progress.evidence.at + d.after, *(since + d.after for since in now)])
+    if d.fault.type == READY:
+        return max([d.due, evidence.at + d.after, *now])
+    return max(d.due, min([evidence.at + d.after + r.probation, *now]))
 
 
 def _still_there(s: Situation, a: Assessment, r: Record) -> tuple[Fault, ...]:

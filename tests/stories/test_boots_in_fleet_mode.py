@@ -11,7 +11,7 @@ from recovery_testkit.stage import Stage
 from recovery.model import Phase
 from tests.stories.scenery import judge, pass_time
 from tests.stories.scenes import calls, messages, patch_node, phase, the_record
-from tests.stories.test_conditions import policy
+from tests.stories.test_conditions import COUNT, COUNT_GOOD, policy, renewed, writes
 
 BOOTED = "m-0-boot-2"
 REASONS = {"True": "KubeletReady", "False": "KubeletNotReady", "Unknown": "NodeStatusUnknown"}
@@ -82,6 +82,44 @@ def test_one_that_is_not_ready_again_after_its_boot_is_not() -> None:
     s.run(5, step=1)
     assert phase(s) is Phase.HANDED_OVER
     assert "KubeletNotReady came back in probation" in the_record(s).sentence
+
+
+TOLERANT = policy("{type: GpuNvlink}", f"{REBOOT}, {{do: replace}}").replace(
+    b"    remedy", b"    after: 5m\n    remedy"
+)
+
+
+def rebooted_for_a_plugins_fault(seconds: int) -> Stage:
+    """Its rule tolerates it for five minutes. It shows for so long in the new boot."""
+    s = Stage(TOLERANT)
+    s.nodes(4)
+    s.fleet()
+    s.run(5)
+    renewed(s, 6, COUNT)
+    assert calls(s) == [("reboot", "m-0")]
+    says(s, "False", BOOTED)
+    s.run(20, step=1)
+    says(s, "True")
+    for _ in range(seconds // 30):
+        writes(s, COUNT)
+        s.run(30, step=1)
+    return s
+
+
+@pytest.mark.parametrize("seconds", [30, 240])
+def test_a_plugin_that_says_for_a_while_that_a_driver_is_not_up_has_no_machine_replaced(seconds: int) -> None:
+    s = rebooted_for_a_plugins_fault(seconds)
+    renewed(s, 6, COUNT_GOOD)
+    assert (calls(s), phase(s)) == ([("reboot", "m-0")], Phase.RECOVERED)
+    assert not messages(s, "FaultReturned")
+    judge(s)
+
+
+def test_one_that_says_it_for_longer_than_its_rule_tolerates_has() -> None:
+    s = rebooted_for_a_plugins_fault(270)
+    assert calls(s) == [("reboot", "m-0")]
+    renewed(s, 2, COUNT)
+    assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
 
 
 def dead_and_well_again(boot: str) -> tuple[Stage, dict[str, Any]]:
