@@ -59,7 +59,8 @@ class MarksSource(OwnNodeSource):
     """The marks of one system, which ``read`` finds on a Node.
 
     ``stands_since``: when the boot with this ID began, or etcd was restored in it. What was put there before
-    that may be over. None where it is not known.
+    that may be over. None where it is not known. ``put_since``: when somebody has seen a mark being put there
+    in this boot, before this source first looked.
     """
 
     def __init__(
@@ -68,10 +69,12 @@ class MarksSource(OwnNodeSource):
         look: Looks,
         read: Callable[[NodeView], Said],
         stands_since: Callable[[str], datetime | None] = lambda _: None,
+        put_since: Callable[[], datetime | None] = lambda: None,
     ) -> None:
         super().__init__(name, look)
         self._said_by = read
         self._stands_since = stands_since
+        self._put_since = put_since
         self._boot_id = ""
         self._beside: Mapping[Pair, frozenset[tuple[str, str]]] = {}
 
@@ -86,6 +89,8 @@ class MarksSource(OwnNodeSource):
         marks = (_as_first_seen(p, known.get((p.key, p.life)), boot_id, was) for p in reading.problems)
         if before is not None:
             marks = (replace(p, stated=seen.at) if (p.type, p.reason) in anew else p for p in marks)
+        elif earlier is None and (put := self._put_since()) is not None:
+            marks = (replace(p, stated=put) for p in marks)
         return replace(reading, problems=tuple(marks))
 
     def _stated_by_more(self, said: Said) -> frozenset[Pair]:

@@ -10,8 +10,9 @@ from recovery_testkit.stage import Stage
 
 from recovery.model import Phase
 from tests.stories.scenery import judge, pass_time
-from tests.stories.scenes import calls, messages, patch_node, phase, the_record
+from tests.stories.scenes import another_leader, calls, messages, patch_node, phase, the_record
 from tests.stories.test_conditions import COUNT, COUNT_GOOD, policy, renewed, writes
+from tests.stories.test_marks_of_others import put, take_off
 
 BOOTED = "m-0-boot-2"
 REASONS = {"True": "KubeletReady", "False": "KubeletNotReady", "Unknown": "NodeStatusUnknown"}
@@ -120,6 +121,56 @@ def test_one_that_says_it_for_longer_than_its_rule_tolerates_has() -> None:
     assert calls(s) == [("reboot", "m-0")]
     renewed(s, 2, COUNT)
     assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
+
+
+MARKED = policy("{source: konduktor}", f"{REBOOT}, {{do: replace}}").replace(
+    b"[conditions]", b"[conditions, konduktor]"
+)
+
+
+def mended_and_at_rest() -> tuple[Stage, dict[str, Any]]:
+    """A mark had the machine rebooted, and was taken off. Nobody looks at the node any more. And how its Node
+    was before."""
+    s = Stage(MARKED)
+    s.nodes(4)
+    s.fleet()
+    s.run(60, step=5)
+    put(s, "konduktor")
+    pass_time(s, 60, until=lambda: bool(calls(s)), step=1)
+    then = copy.deepcopy(s.node("node-0"))
+    s.run(20, step=1)
+    says(s, "True", BOOTED)
+    s.run(150, step=1)
+    take_off(s, "konduktor", "node-0")
+    pass_time(s, 900, step=10)
+    assert (calls(s), phase(s)) == ([("reboot", "m-0")], Phase.RECOVERED)
+    return s, then
+
+
+@pytest.mark.parametrize("new", [False, True], ids=["the same controller", "a new one"])
+def test_a_mark_that_is_put_on_again_long_after_the_boot_is_a_new_fault(new: bool) -> None:
+    s, _ = mended_and_at_rest()
+    if new:
+        another_leader(s)
+        pass_time(s, 60, step=5)
+    put(s, "konduktor")
+    pass_time(s, 60, step=1)
+    assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
+
+
+def test_one_that_comes_back_with_etcd_is_none() -> None:
+    s, then = mended_and_at_rest()
+    taints = [
+        *s.node("node-0")["spec"].get("taints", []),
+        *(t for t in then["spec"]["taints"] if "trainy" in t["key"]),
+    ]
+    old = {"spec": {"taints": taints}, "status": then["status"]}
+    patch_node(s, "node-0", old, "", "etcd")
+    patch_node(s, "node-0", old, "status", "etcd")
+    pass_time(s, 10, step=1)
+    says(s, "True", BOOTED)
+    pass_time(s, 300, step=5)
+    assert (calls(s), phase(s)) == ([("reboot", "m-0")], Phase.RECOVERED)
 
 
 def dead_and_well_again(boot: str) -> tuple[Stage, dict[str, Any]]:

@@ -12,7 +12,7 @@ from recovery.agent.fleet.kubelet_leases import KubeletLeases
 from recovery.agent.fleet.loki import LogReader
 from recovery.agent.fleet.lost_pods import PodWatch
 from recovery.agent.fleet.never_joined import Roll
-from recovery.agent.fleet.nodes import FRESH_FOR, Nodes
+from recovery.agent.fleet.nodes import FRESH_FOR, Nodes, life_of
 from recovery.agent.fleet.prometheus import Poller
 from recovery.catalog import polarity
 from recovery.decide.marks import marked
@@ -60,11 +60,14 @@ class Says:
         conditions = policy.source("conditions")
         self._rows = conditions.rows if conditions is not None else None
         self._found: dict[int, tuple[Mapping[str, tuple[str, str]], bool]] = {}
-        self._marks = [MARKS[x.name] for x in policy.sources if x.name in MARKS]
+        self._marks = {x.name: MARKS[x.name] for x in policy.sources if x.name in MARKS}
+        self._bare: dict[tuple[str, str], tuple[str, datetime | None]] = {}
+        """Of which Nodes a source saw no mark, in which life; and when one was put there since."""
 
     def anything(self, node: NodeView) -> bool:
         """Whether something stands on ``node`` that is not good, or a mark of ours. Asked at each of its
         events."""
+        marks = self._marks_of(node)
         if self._leases is not None and (not node.ready or self._leases.stays(node)):
             return True
         if self._poller is not None and self._poller.anything(node.name):
@@ -79,7 +82,32 @@ class Says:
             return True
         if marked(node):
             return True
-        return any(said.marks or said.unknown for said in (read(node) for read in self._marks))
+        return marks
+
+    def _marks_of(self, node: NodeView) -> bool:
+        """Whether there are marks of other systems. It is remembered that there were none: nobody else looks
+        at the node then, and one that is put there later would pass for one that has always been there."""
+        found = False
+        if len(self._bare) > 2 * len(self._marks) * (len(self._nodes) + SHAPES):
+            self._bare.clear()  # most of them are gone
+        for source, read in self._marks.items():
+            said, key = read(node), (node.name, source)
+            life, since = self._bare.get(key, ("", None))
+            if said.marks and life == life_of(node):
+                self._bare[key] = (life, since or self._nodes.now())
+            elif not said.marks and not said.unknown:
+                self._bare[key] = (life_of(node), None)
+            found = found or bool(said.marks or said.unknown)
+        return found
+
+    def _put_since(self, name: str, source: str) -> datetime | None:
+        """When a mark of ``source`` was seen to be put there, in the node's life of now. One that came back
+        with etcd was not."""
+        node, (life, since) = self._nodes.get(name), self._bare.get((name, source), ("", None))
+        if node is None or life != life_of(node) or since is None:
+            return None
+        restored = self._nodes.restored_at(name)
+        return since if restored is None or abs(since - restored) > kubelet.RENEWS else None
 
     def _bad(self, conditions: Mapping[str, tuple[str, str]]) -> bool:
         """Whether one of these conditions is bad, or Unknown.
@@ -119,7 +147,8 @@ class Says:
                 counts = device_counts.DeviceCountsSource(look, self._alike.norms, began)
                 made.append(_WithPods(counts, partial(self._swallows, name)) if self._pods else counts)
             elif choice.name in MARKS:
-                made.append(MarksSource(choice.name, look, MARKS[choice.name], began))
+                since = partial(self._put_since, name, choice.name)
+                made.append(MarksSource(choice.name, look, MARKS[choice.name], began, since))
         if self._poller is not None:
             made.append(PrometheusSource(name, partial(self._poller.look, name)))
         if self._logs is not None:
