@@ -34,7 +34,7 @@ rules:
     probation: 5s
   - name: dead-node
     match: {type: Ready}
-    after: 10s
+    after: 30s
     remedy: [{do: drain, within: 1m, then: force}, {do: reboot, within: 10m}]
     probation: 5s
 """

@@ -53,7 +53,11 @@ NAMES = {
     *("kubectl drain", "kubectl drain --ignore-daemonsets", "kubectl drain -l", "kubectl exec"),
     *("kubectl label", "kubectl logs", "node-recovery ...", "node-recovery explain", "node-recovery inject"),
     *("node-recovery inject NODE", "node-recovery pause", "node-recovery policy check"),
-    *("kubectl rollout status", "node-recovery npd-token"),
+    *(
+        "kubectl rollout status",
+        "node-recovery npd-token",
+        "kubectl apply --server-side --force-conflicts -k",
+    ),
 }
 """A command's name, in a sentence about it."""
 ELSEWHERE = {
@@ -63,6 +67,8 @@ ELSEWHERE = {
     r"kubectl edit rg fleet$": "it opens an editor; test_deleted_records takes such an entry out",
     r"kubectl delete -k deploy/": "test_uninstall deletes each folder so",
     r"kubectl delete namespace,.*\n.*gpu-problem-detector": "test_uninstall runs it",
+    r"kubectl -n node-recovery-fleet exec \S+ -- node-recovery doctor --node gpu-1": "no BMC is there",
+    r"helm install .*\n.*fleet.bmcInventory": "test_deploy_fleet renders the chart with such files",
     r"node-recovery replay ": "test_prometheus does it, where there is a Prometheus server",
     r"node-recovery demo$": "the tests of the image and of the demo run it",
     r"node-recovery run$": "the kubelets here run it in each container",
@@ -109,6 +115,7 @@ BOOKS = [
     Case(r"node-recovery COMMAND --help", "Usage", words={"COMMAND": "status"}),
     Case(r"node-recovery policy test FILE", words={"FILE": "deploy/eks-gpu/policy/tests/policy_test.yaml"}),
     Case(r"node-recovery policy check FILE --mode fleet", words={"FILE": "deploy/fleet/policy.yaml"}),
+    Case(r"export BAREMETAL_POWER=redfish .*\nnode-recovery policy check", "a valid policy: 8 rules"),
     Case(r"node-recovery policy "),
     Case(r"kubectl apply -f - <<EOF", "fleet +admin +20"),
     Case(r"kubectl get (nr|rg|nr,rg)\b"),
