@@ -214,7 +214,7 @@ def test_a_rack_whose_bmcs_do_not_answer_keeps_no_other_node_waiting(
     metal.until("they are treated", lambda: all(metal.phase(node) in in_hand for node in metal.dark))
     began = time.monotonic()
     metal.states(sick, BROKEN)
-    metal.until("it is cordoned", lambda: metal.node(sick)["spec"].get("unschedulable"), 30)
+    metal.until("it is cordoned", lambda: metal.node(sick)["spec"].get("unschedulable"))
     took = time.monotonic() - began
     metal.until("its BMC is asked", metal.resets)
     dark = f"{len(metal.dark)} dead machines whose BMCs do not answer"
