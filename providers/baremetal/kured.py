@@ -202,11 +202,13 @@ class KuredProvider(BareMetalProvider):
     def examine(self, machine: Machine | None, steps: frozenset[Step], own: bool) -> Iterator[Finding]:
         """Where the sentinel would be, and whether it could be left there now."""
         yield Finding(self.name, True, f"power by kured, which is asked by {self._path}")
-        if machine is None or Step.REBOOT not in steps:
+        if machine is None:
             return
         if self._afar:
             told = f"nobody can leave {self._path} on {_node(machine)}: in fleet mode no agent runs there"
             yield Finding(self.name, False, told, "set BAREMETAL_POWER to redfish or metal3, or use sidecars")
+            return
+        if Step.REBOOT not in steps:
             return
         if not own or _node(machine) != self._me:
             told = f"whether {self._path} can be left on {_node(machine)} shows only there"

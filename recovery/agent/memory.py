@@ -165,8 +165,7 @@ class Memory:
     missed: dict[tuple[str, str, str], datetime] = field(default_factory=dict)  # faults without a word: since
     finish_refused: tuple[str, str] = ("", "")  # the token of an intent, and why its second step was refused
     too_slow: object = None  # the step that was announced, and for which the API server was too slow
-    unwritten: Unwritten | None = None  # what came of the latest call
-    not_asked: str = ""  # the token of an intent for which nothing was asked, whatever the record says of it
+    unwritten: Unwritten | None = None  # what came of the latest call, whatever the record says of it
 
     def refuse(self, what: str, reason: str, now: float, retry_after: float | None = None) -> None:
         """Do not ask for ``what`` again for a while, which doubles each time."""

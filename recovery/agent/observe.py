@@ -287,7 +287,6 @@ class Observer:
             finish_refused=memory.finish_refused[1]
             if r.intent and memory.finish_refused[0] == r.intent.token
             else "",
-            not_asked=r.intent is not None and written and memory.not_asked == r.intent.token,
             unwritten=memory.outcome_of(r.intent) if r.intent and written else None,
         )
 

@@ -184,14 +184,14 @@ class Submission:
         )
         changed = replace(self._r, attempt=attempt, intent=intent, rung_since=self._r.rung_since or now)
         sentence = f"about to ask {self._provider.name} to {self._action.value} {self._r.machine.id}"
-        self._memory.not_asked = intent.token
+        self._not_asked(intent)
         self._r = self._w.records.write(note(changed, now, HistoryEvent.INTENT, sentence))
 
     def _call(self) -> Performed:
         assert self._s.machine is not None
         assert self._r.intent is not None
         what = f"{self._action.value} of {self._r.machine.id}"
-        self._memory.not_asked = ""
+        self._memory.unwritten = None  # from here on it may have been
         try:
             begun = self._provider.start(
                 self._s.machine, self._action, self._r.intent.token, self._r.intent.reference
@@ -205,12 +205,12 @@ class Submission:
                 f"{what}: the answer was lost, observing: {error.reason}",
             )
         except Retry as error:
-            self._memory.not_asked = self._r.intent.token
+            self._not_asked(self._r.intent)
             now, sentence = self._w.cluster.time.now(), f"{what}: not yet: {error.reason}"
             self._w.records.write(put_off(self._r, now, error, sentence))
             return Performed(sentence, Report(EventReason.NOT_YET, warning=True))
         except Refused as error:
-            self._memory.not_asked = self._r.intent.token
+            self._not_asked(self._r.intent)
             return self._settle(IntentState.REFUSED, HistoryEvent.REFUSED, error.reason)
         if isinstance(begun, Reference):
             self._r = replace(self._r, intent=replace(self._r.intent, reference=begun))
@@ -233,10 +233,14 @@ class Submission:
     def _adopt(self, preflight: Preflight) -> Performed:
         """Somebody else's call is under way: follow it as if it were ours, without a call."""
         self._intend(preflight)
-        self._memory.not_asked = ""  # somebody asked
         return self._settle(
             IntentState.SUBMITTED, HistoryEvent.ADOPTED, f"{preflight.adopt}; nothing more is asked for"
         )
+
+    def _not_asked(self, intent: Intent) -> None:
+        """Remember that nothing was asked for ``intent``, also where that cannot be written down."""
+        why = f"{intent.action} was not asked for: the API server did not answer a write about it"
+        self._memory.unwritten = Unwritten(intent.token, IntentState.ABANDONED, intent.reference, why)
 
     def _settle(self, state: IntentState, event: HistoryEvent, sentence: str) -> Performed:
         """Write the outcome. If that fails, the intent stays on record; this process knows the outcome."""

@@ -63,13 +63,9 @@ FINISHED_WITHIN = timedelta(minutes=15)
 def observe_call(s: Situation, r: Record) -> Decision:
     """Observe the call in flight, and decide on what its provider answers (law 2)."""
     assert r.intent is not None
-    if s.not_asked:
-        why = f"{r.intent.action} was not asked for: the API server did not answer a write about it"
-        return _known_by_now(s, r, IntentState.ABANDONED, HistoryEvent.ABANDONED, why)
     if s.unwritten is not None:
         known = replace(r, intent=replace(r.intent, reference=s.unwritten.reference))
-        asked = s.unwritten.state is IntentState.SUBMITTED
-        event = HistoryEvent.SUBMITTED if asked else HistoryEvent.AMBIGUOUS
+        event = HistoryEvent(s.unwritten.state.value)
         return _known_by_now(s, known, s.unwritten.state, event, s.unwritten.sentence)
     if r.intent.state is IntentState.WRITTEN:
         why = f"{r.intent.action} may or may not have been asked for before the process stopped: observing"

@@ -371,8 +371,9 @@ def _provider_or_settling(s: Situation, a: Assessment, r: Record) -> Decision | 
     """The provider gave no answer, other faults may still show, or the provider says "not yet"."""
     joined = joined_at(s, r)
     if s.preflight_retry:
-        waits = hold(f"{_subject(s, r)}: {s.preflight_retry}", SELDOM, "preflight")
-        return _silent_for_too_long(s, r) or waits
+        return _silent_for_too_long(s, r) or hold(
+            f"{_subject(s, r)}: {s.preflight_retry}", SELDOM, "preflight"
+        )
     if brakes.settling(s, joined):
         sentence = f"{_subject(s, r)} {span(s.settle)} for other faults to show"
         if s.now - joined < s.settle:

@@ -88,7 +88,8 @@ class PageThere:
 
 @dataclass(frozen=True, slots=True)
 class Unwritten:
-    """What came of the call of the intent ``token``, which this very process could not write down."""
+    """What came of the call of the intent ``token``, which this very process could not write down. Where it
+    was not made, ``state`` is ABANDONED."""
 
     token: str
     state: IntentState
@@ -272,7 +273,6 @@ class Situation:
     apart: bool = False  # this agent has no node of its own (RECOVERY_MODE=concluder)
     afar: bool = False  # who looks after the node does not run on it (RECOVERY_MODE=fleet)
     finish_refused: str = ""  # why the provider refused the last step of an unfinished action
-    not_asked: bool = False  # the intent on the record is this very process's, and nothing was asked for it
     unwritten: Unwritten | None = None  # what came of the intent on the record, by what this process knows
     take_back_refused: str = ""  # why what was asked of the provider cannot be taken back
     watched_for: timedelta | None = None  # how long this very process has watched the probation

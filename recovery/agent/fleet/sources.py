@@ -88,16 +88,16 @@ class Says:
         """Whether there are marks of other systems. It is remembered that there were none: nobody else looks
         at the node then, and one that is put there later would pass for one that has always been there."""
         found = False
-        if len(self._bare) > 2 * len(self._marks) * (len(self._nodes) + SHAPES):
-            self._bare.clear()  # most of them are gone
         for source, read in self._marks.items():
-            said, key = read(node), (node.name, source)
-            life, since = self._bare.get(key, ("", None))
-            if said.marks and life == life_of(node):
-                self._bare[key] = (life, since or self._nodes.now())
-            elif not said.marks and not said.unknown:
-                self._bare[key] = (life_of(node), None)
+            said, key, life = read(node), (node.name, source), life_of(node)
             found = found or bool(said.marks or said.unknown)
+            known = self._bare.get(key)
+            if said.marks and known == (life, None):
+                self._bare[key] = (life, self._nodes.now())
+            elif not said.marks and not said.unknown and known != (life, None):
+                if len(self._bare) > 2 * len(self._marks) * (len(self._nodes) + SHAPES):
+                    self._bare.clear()  # most of them are gone
+                self._bare[key] = (life, None)
         return found
 
     def _put_since(self, name: str, source: str) -> datetime | None:
