@@ -141,6 +141,8 @@ class BareMetalSite:
         for part in ("components/policy", *parts):
             agents = part.startswith("../../")
             uncomment(place / ("agents" if agents else "") / "kustomization.yaml", part)
+        if any("redfish" in part for part in parts):
+            self.credentials()
         self.plane.apply(place)
         self._installed = wanted
 
@@ -151,16 +153,16 @@ class BareMetalSite:
         return yaml.safe_dump({**head, "machines": machines})
 
     def credentials(self) -> None:
-        """The Secret that the component's comments have one make."""
+        """The Secret that the component's comments have one make. It is there before the pods: these kubelets
+        mount a Secret as it is when its pod starts."""
         authority = (self.folder / "tls" / "ca.crt").read_bytes()
         files = {"username": USERNAME.encode(), "password": PASSWORD.encode(), "ca.crt": authority}
         coded = {name: b64encode(content).decode() for name, content in files.items()}
         body = {"metadata": {"name": RACK}, "data": coded}
-        own = f"/api/v1/namespaces/{self.own}"
-        answer = self.plane.request("POST", f"{own}/secrets", body=body)
-        assert answer.status in (201, 409), answer.body
-        if answer.status == 201:  # these kubelets mount a Secret as it is when the pod starts
-            assert self.plane.request("DELETE", f"{own}/pods").status == 200
+        namespace, secret = {"metadata": {"name": self.own}}, {"metadata": {"name": RACK}, "data": coded}
+        for path, body in (("", namespace), (f"/{self.own}/secrets", secret)):
+            answer = self.plane.request("POST", f"/api/v1/namespaces{path}", body=body)
+            assert answer.status in (201, 409), answer.body
 
     def clear(self) -> None:
         """No node, no record: the manifests stay applied. From here on a story begins."""

@@ -18,6 +18,8 @@ EXTRA = "authentication.kubernetes.io/"
 CONCLUDER = "node-recovery-concluder"
 """The concluder's account, and the namespace of its own."""
 OF_CONCLUDER = f"system:serviceaccount:{CONCLUDER}:{CONCLUDER}"
+EVENT = b'{"kind":"Event",'
+"""How each line of the log begins."""
 LONGEST_LINE = 4 << 20
 """Bytes, of the log: it holds whole objects."""
 THIEF = "thief"
@@ -86,7 +88,8 @@ class Audit:
                 if not line.endswith(b"\n"):
                     break
                 self._read += len(line)
-                self._known.append(parsed(json.loads(line)))
+                whole = line[line.rfind(EVENT) :]  # before it: what a killed API server left
+                self._known.append(parsed(json.loads(whole)))
         return self._known
 
     def ours(self) -> list[Request]:

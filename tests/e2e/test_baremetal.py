@@ -71,7 +71,6 @@ def test_a_node_that_lives_is_drained_and_handed_over_and_its_power_is_not_touch
     metal: BareMetalSite,
 ) -> None:
     metal.install(REDFISH)
-    metal.credentials()
     sick = "metal-0"
     metal.join(sick, "metal-1")
     pod(metal, "batch", sick)
@@ -92,7 +91,6 @@ def test_a_machine_that_died_in_its_drain_gives_up_its_pods_and_is_switched_on_o
     metal: BareMetalSite, tell: Callable[[str], None]
 ) -> None:
     metal.install(REDFISH)
-    metal.credentials()
     sick = "metal-0"
     metal.join("metal-1", "metal-2")
     metal.join(sick, kubelet=ALONE)
@@ -130,7 +128,6 @@ def test_root_on_one_node_does_not_have_anothers_power_switched(
 ) -> None:
     """It lets its machine die in a drain, and writes another's system UUID into its Node and its record."""
     metal.install(REDFISH)
-    metal.credentials()
     victim, thief = "metal-1", "metal-0"
     metal.join("metal-2", victim)
     metal.join(thief, kubelet=ALONE)

@@ -80,6 +80,7 @@ class MetalFleet(BareMetalSite):
         (place / "components" / "baremetal" / "policy.yaml").write_text(POLICY)
         (place / REDFISH / "inventory.yaml").write_text(self._inventory())
         uncomment(place / "kustomization.yaml", part)
+        self.credentials()
         self.plane.apply(place)
         self._installed = part
 
@@ -138,7 +139,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MetalFleet]:
 def metal(whole: MetalFleet) -> MetalFleet:
     whole.clear()
     whole.install(REDFISH)
-    whole.credentials()
     whole.until("a replica leads", whole.leader)
     return whole
 
