@@ -29,7 +29,7 @@ from providers.baremetal.machine import (
     credentials_in,
 )
 from providers.baremetal.settings import CREDENTIALS, INVENTORY, NETWORKS
-from recovery.errors import Refused, SettingsError
+from recovery.errors import Refused, Retry, SettingsError
 from recovery.model import GROUP, VERSION, Machine
 from recovery.provider.address import literal
 from recovery.provider.bounded_yaml import TooMuch, compose
@@ -56,13 +56,31 @@ class Entry:
     node: str = ""
 
 
+class _Known:
+    """The machines of the file. Each UUID and each node is there once, as ``parse`` sees to."""
+
+    def __init__(self, entries: tuple[Entry, ...]) -> None:
+        self.entries = entries
+        self._by_uuid = {e.uuid: e for e in entries if e.uuid}
+        self._by_node = {e.node: e for e in entries if e.node}
+
+    def about(self, node: str, unique: str) -> list[Entry]:
+        """What it says of the node, and of the machine that it claims to be: two lines at most."""
+        by_uuid, by_node = self._by_uuid.get(unique), self._by_node.get(node)
+        found = [by_uuid] if by_uuid is by_node else [by_uuid, by_node]
+        return sorted((e for e in found if e is not None), key=lambda e: e.line)
+
+
+NONE = _Known(())
+
+
 class Inventory:
     """BMC_INVENTORY, BMC_CREDENTIALS and BMC_NETWORKS. Raises ``SettingsError`` with every mistake."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.path = INVENTORY.of(environ)
         self.directory = CREDENTIALS.of(environ)
-        self._read_last: tuple[tuple[int, ...], tuple[Entry, ...] | SettingsError] = ((), ())
+        self._read_last: tuple[tuple[int, ...], _Known | SettingsError] = ((), NONE)
         """The file's stamp, and what it says. One value: BMCs are looked at in threads of their own."""
         mistakes: list[str] = []
         try:
@@ -78,8 +96,11 @@ class Inventory:
 
     def entries(self) -> tuple[Entry, ...]:
         """The machines of the file as it is now. Raises ``SettingsError``."""
+        return self._now().entries
+
+    def _now(self) -> _Known:
         if not self.path:
-            return ()
+            return NONE
         try:
             found = os.stat(self.path)
         except OSError as error:
@@ -92,7 +113,7 @@ class Inventory:
             raise last[1]
         return last[1]
 
-    def _read(self) -> tuple[Entry, ...] | SettingsError:
+    def _read(self) -> _Known | SettingsError:
         """What the file says, or what is wrong with it. Raises ``SettingsError`` where it cannot be read,
         which says nothing of the file and may pass: so it is not kept."""
         try:
@@ -108,21 +129,24 @@ class Inventory:
                     "%s:%d: verify: false: whoever answers at %s is taken for the BMC, and gets its password",
                     *(self.path, entry.line, entry.bmc.host),
                 )
-        return found
+        return _Known(found)
 
     # ------------------------------------------------------------ whose BMC
 
     def find(self, machine: Machine) -> Bmc:
-        """The BMC of ``machine``: by the file, else by the Node's annotations. Raises ``Refused``."""
+        """The BMC of ``machine``: by the file, else by the Node's annotations.
+
+        Raises ``Retry`` for a file that is broken, which concerns all machines and will be mended; and
+        ``Refused``.
+        """
+        node, unique = machine.route.get("node", ""), canonical(machine.id)
         try:
-            entries = self.entries()
+            mine = self._now().about(node, unique)
         except SettingsError as error:
             more = f" (and {len(error.mistakes) - 1} more)" if len(error.mistakes) > 1 else ""
-            raise Refused(
+            raise Retry(
                 f"the inventory of BMCs is broken, and nothing is powered by guess: {error.mistakes[0]}{more}"
             ) from None
-        node, unique = machine.route.get("node", ""), canonical(machine.id)
-        mine = [e for e in entries if (e.uuid and e.uuid == unique) or (e.node and e.node == node)]
         if len(mine) > 1:
             lines = " and ".join(str(e.line) for e in mine)
             raise Refused(f"{self.path}: lines {lines} are both about {node}; expected was one machine of it")
@@ -169,12 +193,21 @@ class Inventory:
             raise Refused(f"{what}: found {found}, which is in none of BMC_NETWORKS ({told})")
 
     @property
+    def is_broken(self) -> bool:
+        """Whether it cannot be read, or has a mistake."""
+        try:
+            self.entries()
+        except SettingsError:
+            return True
+        return False
+
+    @property
     def follows(self) -> bool:
         """Whether an annotation may lead to a BMC."""
         return bool(self._networks)
 
     def credentials_for(self, bmc: Bmc) -> Credentials:
-        """The credentials for ``bmc``, read now. Raises ``Refused``."""
+        """The credentials for ``bmc``, read now. Raises ``Retry`` or ``Refused``."""
         return credentials_in(self.directory / bmc.credentials)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
-from recovery.errors import Refused
+from recovery.errors import Refused, Retry
 from recovery.model import GROUP, Machine, NodeView, is_nobodys
 from recovery.provider.address import NO_SCHEME, parsed
 
@@ -108,7 +108,8 @@ def address_of(text: str) -> Bmc | str:
 
 
 def credentials_in(directory: Path) -> Credentials:
-    """The credentials in ``directory``, read now. Raises ``Refused``, whose sentence holds none of them."""
+    """The credentials in ``directory``, read now. Raises ``Refused``, and ``Retry`` where they are missing: a
+    kubelet mounts a Secret that is made later. No sentence holds any of them."""
     username, password = _secret(directory / "username"), _secret(directory / "password")
     if ":" in username:
         raise Refused(f"{directory / 'username'} holds a colon, which no user name may (RFC 7617)")
@@ -121,7 +122,7 @@ def _secret(path: Path) -> str:
         with path.open("rb") as file:
             content = file.read(LARGEST_SECRET + 1)
     except OSError as error:
-        raise Refused(
+        raise Retry(
             f"the BMC's credentials cannot be read from {path} ({error.strerror or type(error).__name__}): "
             "expected a Secret with username and password, mounted there"
         ) from None

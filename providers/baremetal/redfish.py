@@ -145,8 +145,7 @@ class RedfishProvider(BareMetalProvider):
         return found
 
     def _poll(self, machine: Machine, data: Mapping[str, Any]) -> Poll:
-        talk = self._talk(machine)
-        system = self._asked(talk, self._path(data))
+        talk, system = self._asked(machine, self._path(data))
         if stated(system) != canonical(machine.id):
             return Gone(f"another machine is behind {talk.who}: {brief(str(system.uuid), talk.wire.known)}")
         return outcome(talk.who, system, data)
@@ -157,8 +156,8 @@ class RedfishProvider(BareMetalProvider):
         self._forget(machine)
         if data.get("reset") != FORCE_OFF:
             return
-        talk = self._talk(machine)
-        system = talk.own(self._asked(talk, self._path(data)))
+        talk, asked = self._asked(machine, self._path(data))
+        system = talk.own(asked)
         if not isinstance(outcome(talk.who, system, data), Unfinished):
             return
         since = self._clock.monotonic() - self._switched_on.get(machine.id, -math.inf)
@@ -195,48 +194,24 @@ class RedfishProvider(BareMetalProvider):
 
     def examine(self, machine: Machine | None, steps: frozenset[Step], own: bool) -> Iterator[Finding]:
         """Inventory, BMC, credentials, UUID, resets. Whether one may reset shows only when it is done."""
-        try:
-            count = len(self._inventory.entries())
-        except SettingsError as error:
-            yield from (Finding(NAME, False, mistake, "mend BMC_INVENTORY") for mistake in error.mistakes)
+        from providers.baremetal import examine
+
+        if machine is None:
+            yield from examine.without_a_node(self._inventory, Step.REBOOT in steps, own and self._asks)
             return
-        path = self._inventory.path
-        told = (
-            f"machines in {path}: {count}" if path else "BMC_INVENTORY is not set, annotations may lead there"
-        )
-        lost = not path and not self._inventory.follows
-        if lost:
-            told = "BMC_INVENTORY is not set, and BMC_NETWORKS names no network for annotations"
-        missing = False if Step.REBOOT in steps else None
-        ok = missing if lost and own and self._asks else True
-        yield Finding(NAME, ok, f"power by Redfish; {told}", "" if ok else "set BMC_INVENTORY")
-        if machine is None and own and self._asks:
-            for each in {entry.bmc.credentials: entry.bmc for entry in self._inventory.entries()}.values():
-                try:
-                    self._inventory.credentials_for(each)
-                except Refused as error:
-                    yield Finding(
-                        NAME, missing, error.reason, "make that Secret in this namespace, and mount it"
-                    )
-        if machine is None or Step.REBOOT not in steps:
+        yield from examine.told_of(self._inventory)
+        if self._inventory.is_broken or Step.REBOOT not in steps:
             return
         try:
             self._check(machine, Step.REBOOT)
         except Refused as error:
             yield Finding(NAME, True, error.reason, "run doctor where the peer is, to try its BMC")
             return
-        try:
-            ready = self._preflight(machine)
-        except Retry as error:
-            yield Finding(NAME, None, error.reason, "look at the BMC, and at the network that leads to it")
-        except Refused as error:
-            remedy = "see docs/baremetal.md" if own else "run doctor in the agent's pod, with its credentials"
-            yield Finding(NAME, False if own else None, error.reason, remedy)
-        else:
-            data, node = ready.reference.data, machine.route.get("node")
-            told = f"the BMC of {node} takes the credentials and states the UUID of the machine, which is "
-            told += f"{data['power'] or 'there'}; its reboot would be {data['reset']}"
-            yield Finding(NAME, True, told, "; ".join(ready.notes))
+        yield examine.of_a_node(self._inventory, machine, own, self._preflight)
+
+    def check_listed(self, machine: Machine) -> None:
+        """Raises ``Refused`` or ``Retry`` where nothing says where its BMC is."""
+        self._inventory.find(machine)
 
     # ------------------------------------------------------------ guards
 
@@ -271,17 +246,17 @@ class RedfishProvider(BareMetalProvider):
         bmc = self._inventory.find(machine)
         return Talk(machine, bmc, self._inventory.credentials_for(bmc), self._limits, self._clock)
 
-    @staticmethod
-    def _asked(talk: Talk, path: str) -> Any:
-        """The system that something was asked of. Raises ``Retry``: a BMC that is starting knows nobody and
-        nothing for a while, and that ends nothing that was begun."""
+    def _asked(self, machine: Machine, path: str) -> tuple[Talk, Any]:
+        """The BMC, and the system that something was asked of. Raises ``Retry``: a BMC that is starting knows
+        nobody and nothing for a while, an inventory has mistakes. Neither ends what was begun."""
         try:
+            talk = self._talk(machine)
             system = talk.system(path)
         except Refused as error:
             raise Retry(error.reason, LATER) from error
         if not stated(system):
             raise Retry(f"{talk.who} states no UUID: whose power it shows is not known", LATER)
-        return system
+        return talk, system
 
     def _patiently(self, machine: Machine, ask: Callable[[], Seen], use: str = "look") -> Seen:
         """What ``ask`` returns. That a BMC knows nothing, or nobody, counts once each answer of a minute says

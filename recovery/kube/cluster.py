@@ -68,6 +68,10 @@ def _page(body: Any, what: str) -> tuple[str, str, Iterator[Any]]:
     return str(version or ""), str(more or ""), (shapes.listed(item, what) for item in items)
 
 
+def _selected(selector: str) -> dict[str, str]:
+    return {"labelSelector": selector} if selector else {}
+
+
 def _page_of_nodes(body: Any, what: str) -> tuple[str, str, Iterator[Any]]:
     try:
         page = node_rows.page_of(body)
@@ -180,8 +184,8 @@ class Cluster:
         path = f"/api/v1/nodes/{quote(name)}"
         return _node(self._call("GET", path), f"GET {path}")
 
-    def list_nodes(self) -> Iterator[NodeView]:
-        for row in self._node_rows({}):
+    def list_nodes(self, selector: str = "") -> Iterator[NodeView]:
+        for row in self._node_rows(_selected(selector)):
             yield view_of(row, whole=False)
 
     def is_selected(self, name: str, selector: str) -> bool:
@@ -200,7 +204,7 @@ class Cluster:
             nonlocal version
             version = version or of_page
 
-        for row in self._node_rows({"labelSelector": selector} if selector else {}, paged):
+        for row in self._node_rows(_selected(selector), paged):
             found(view_of(row, whole=True))
         return version
 

@@ -223,6 +223,14 @@ class Examiner(Protocol):
         """
 
 
+@runtime_checkable
+class Listed(Protocol):
+    """A provider that reaches a machine only where somebody has written down how. Only ``doctor`` asks."""
+
+    def check_listed(self, machine: Machine) -> None:
+        """Raises ``Refused`` or ``Retry`` where nobody has. The machine is not asked."""
+
+
 @dataclass(frozen=True)
 class ObjectRef:
     """An object at the Kubernetes API. ``api_version`` is group and version, ``namespace`` may be empty."""

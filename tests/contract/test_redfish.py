@@ -1395,6 +1395,30 @@ def test_one_answer_of_a_bmc_that_is_starting_leaves_no_machine_switched_off(
     assert world.resets() == ["ForceOff", "On"]
 
 
+@pytest.mark.parametrize("how", ["broken", "another machine's line", "no line", "no Secret"])
+def test_no_mistake_in_the_inventory_leaves_a_machine_switched_off(
+    world: RedfishWorld, off_and_on: RedfishProvider, machine: Machine, how: str
+) -> None:
+    """It was handed over to a person then, switched off."""
+    reference = switched_off(world, off_and_on, machine)
+    file = Path(world.environ["BMC_INVENTORY"])
+    (password,) = Path(world.environ["BMC_CREDENTIALS"]).glob("*/password")
+    before = {path: path.read_text() for path in (file, password)}
+    wrong = {"broken": "machines: []", "another machine's line": before[file].replace(MINE, OTHER)}
+    if how == "no Secret":
+        password.unlink()
+    else:
+        head, _, _ = before[file].partition("machines:")
+        file.write_text(wrong.get(how, f"{head}machines: []"))
+    with pytest.raises(Retry):
+        off_and_on.finish(machine, reference)
+    assert world.resets() == ["ForceOff"]
+    for path, text in before.items():
+        path.write_text(text)
+    off_and_on.finish(machine, reference)
+    assert world.resets() == ["ForceOff", "On"]
+
+
 def test_a_bmc_that_refuses_to_switch_on_what_it_has_begun_to_is_behind(
     world: RedfishWorld, off_and_on: RedfishProvider, machine: Machine
 ) -> None:

@@ -1737,3 +1737,66 @@ def test_a_label_of_the_policy_that_no_node_has_is_worth_a_word(in_pod: Doctor, 
         f"{written}:3: field limits.budgetPer.rak: no node has the label rak, so it limits nothing",
     )
     assert "kubectl get nodes --show-labels" in found.remedy
+
+
+REBOOTS = "rules: [{name: r, match: {type: Ready}, after: 10m, remedy: [{do: reboot, within: 30m}]}]\n"
+UNIQUE = "4c4c4544-0042-3010-8054-b7c04f4e4d32"
+
+
+def with_bmcs(doctor: Doctor, tmp_path: Path, *machines: str, policy: str = REBOOTS) -> None:
+    """BMCs are asked by Redfish; ``machines`` are the lines of the inventory."""
+    kind = "apiVersion: noderecovery.dev/v1alpha1\nkind: "
+    (tmp_path / "policy.yaml").write_text(f"{kind}RecoveryPolicy\nsources: [conditions]\n{policy}")
+    (tmp_path / "bmcs.yaml").write_text(f"{kind}BMCInventory\nmachines: [{', '.join(machines)}]\n")
+    (tmp_path / "rack").mkdir()
+    for file in ("username", "password"):
+        (tmp_path / "rack" / file).write_text("x")
+    doctor.environ |= {
+        "PROVIDER": "baremetal",
+        "BAREMETAL_POWER": "redfish",
+        "BMC_INVENTORY": str(tmp_path / "bmcs.yaml"),
+        "BMC_CREDENTIALS": str(tmp_path),
+        "POLICY_FILE": str(tmp_path / "policy.yaml"),
+    }
+
+
+def bmc_of(number: int, **more: str) -> str:
+    return json.dumps({**more, "address": f"https://10.0.7.{number}", "credentials": "rack"})
+
+
+def test_doctor_names_the_nodes_that_the_inventory_of_bmcs_lacks_before_one_dies(
+    in_controller: Doctor, store: KubernetesStore, tmp_path: Path
+) -> None:
+    with_bmcs(in_controller, tmp_path, bmc_of(1, systemUUID=UNIQUE, node=NODE), bmc_of(2, node="other"))
+    in_controller()
+    assert in_controller.says("it can reach the machines of all nodes (1)").ok
+    for number in range(6):
+        unique = f"4c4c4544-0042-3010-8054-00000000000{number}"
+        labels = {"noderecovery.dev/exclude": "true"} if number == 5 else {}
+        store.load(node_object(f"gpu-{number}", info={"systemUUID": unique}, labels=labels))
+    in_controller()
+    found = in_controller.says("it cannot reboot")
+    assert found.sentence == (
+        "it cannot reboot 5 of 6 nodes: gpu-0, gpu-1, gpu-2, gpu-3 and 1 more; of gpu-0: nothing says where "
+        f"the BMC of gpu-0 is: it is not in {tmp_path}/bmcs.yaml, and the Node has no annotation "
+        "noderecovery.dev/bmc-address"
+    )
+    assert (found.ok, in_controller.code) == (False, 1)
+    in_controller.environ["FLEET_SELECTOR"] = "kubernetes.io/hostname=" + NODE
+    in_controller()
+    assert "it cannot reboot" not in in_controller.out
+
+
+def test_where_no_rule_reboots_or_nobody_asks_bmcs_the_inventory_may_lack_any_node(
+    in_controller: Doctor, tmp_path: Path
+) -> None:
+    drains = REBOOTS.replace("{do: reboot, within: 30m}", "{do: drain, within: 30m}")
+    with_bmcs(in_controller, tmp_path, policy=drains)
+    in_controller()
+    assert "it cannot reboot" not in in_controller.out
+    (tmp_path / "policy.yaml").write_text((tmp_path / "policy.yaml").read_text().replace("drain", "reboot"))
+    in_controller()
+    assert in_controller.says("it cannot reboot").sentence.startswith("it cannot reboot 1 of 1 nodes")
+    in_controller.environ |= {"RECOVERY_MODE": "sidecar", "NODE_NAME": NODE}
+    in_controller()
+    assert "it cannot reboot" not in in_controller.out

@@ -59,8 +59,8 @@ class WatchedCluster(Cluster):
 
     # ------------------------------------------------------------ what the watch knows
 
-    def list_nodes(self) -> Iterator[NodeView]:
-        return self._nodes.all() if self._knows_all() else super().list_nodes()
+    def list_nodes(self, selector: str = "") -> Iterator[NodeView]:
+        return self._nodes.all() if self._knows_all() and not selector else super().list_nodes(selector)
 
     def all_known(self) -> Nodes | None:
         return self._nodes if self._knows_all() else None

@@ -8,26 +8,34 @@ from fnmatch import fnmatchcase
 from itertools import islice
 
 from recovery import catalog
+from recovery.config.environment import Mode
 from recovery.config.policy_file import BUILT_IN, PolicyFile, check_for
 from recovery.config.policy_reach import Reach
 from recovery.config.settings import Settings
+from recovery.console.doctor.api import DoctorApi
 from recovery.console.doctor.context import CheckContext, why_not
-from recovery.errors import ApiError, SettingsError
+from recovery.decide.brakes import excluded
+from recovery.decide.situation import Situation
+from recovery.errors import ApiError, Refused, Retry, SettingsError
 from recovery.kube.views import pod_view
-from recovery.model import Policy, Rule, Rung, Step
+from recovery.model import NodeView, Policy, Rule, Rung, Step
 from recovery.provider.protocol import (
     Abilities,
     Examiner,
     Finding,
+    Listed,
     Provider,
     ProviderContext,
     abilities_of,
     load_provider,
 )
 from recovery.provider.registry import AUTO
+from recovery.units import few
 
 AREA, CLOUD = "policy", "provider"
 COPY_IT = "set POLICY_FILE to a copy of it, or run doctor in the agent's pod"
+WRITE_IT_DOWN = "write down where their BMCs are, or exclude them (docs/baremetal.md, Where the BMCs are)"
+MOST_NAMED = 4
 MOST_NODES = 20_000
 """That are looked at: a check may take a few seconds."""
 
@@ -142,6 +150,38 @@ def check_provider(context: CheckContext) -> Iterator[Finding]:
     able = abilities_of(provider, context.identified.machine)
     steps = _provider_steps(context.settings.policy, able) & able.actions
     yield from provider.examine(context.identified.machine, steps, own=context.in_pod)
+    asks = context.in_pod and context.settings.mode is not Mode.SIDECAR
+    if isinstance(provider, Listed) and steps and asks and context.api is not None:
+        try:
+            yield from _unlisted(provider, _recovered(context.api, context.settings))
+        except ApiError as error:
+            yield Finding(provider.name, None, f"which nodes it could reach is not known: {why_not(error)}")
+
+
+def _recovered(api: DoctorApi, settings: Settings) -> Iterator[NodeView]:
+    """The nodes that are looked after and not excluded."""
+    for node in islice(api.list_nodes(settings.fleet_selector), MOST_NODES):
+        if not excluded(Situation(api.time.now(), node.name, settings.policy, node=node)):
+            yield node
+
+
+def _unlisted(provider: Provider, nodes: Iterator[NodeView]) -> Iterator[Finding]:
+    """Which of ``nodes`` a person would get, as nobody has written down how to reach their machines."""
+    assert isinstance(provider, Listed)
+    why: dict[str, str] = {}
+    count = 0
+    for node in nodes:
+        count += 1
+        try:
+            provider.check_listed(provider.identify(node))
+        except (Refused, Retry) as error:
+            why[node.name] = error.reason
+    if why:
+        names = sorted(why)
+        told = f"it cannot reboot {len(why)} of {count} nodes: {few(names, MOST_NAMED)}"
+        yield Finding(provider.name, False, f"{told}; of {names[0]}: {why[names[0]]}", WRITE_IT_DOWN)
+    elif count:
+        yield Finding(provider.name, True, f"it can reach the machines of all nodes ({count})")
 
 
 def _provider(context: CheckContext, settings: Settings) -> Provider | None:
