@@ -138,6 +138,10 @@ class Reporter:
             return False
         if not repeat:
             self._sent_at = {k: v for k, v in self._sent_at.items() if k.startswith(KEPT)}
+        elif last is None:  # what was not repeated for so long is over, or will be due at once
+            self._sent_at = {
+                k: v for k, v in self._sent_at.items() if now - v < 2 * every or not k.startswith(KEPT)
+            }
         self._sent_at[key] = last + every if last is not None and now - last < 2 * every else now
         return True
 

@@ -7,6 +7,7 @@ nothing is said: many a Node has some that nobody writes any more.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -28,6 +29,9 @@ RENEWED = timedelta(minutes=15)
 """What was not renewed for so long says nothing. node-problem-detector and EKS's agent renew every 5 min."""
 TWICE = timedelta(seconds=60)
 """A good condition is looked at twice, so far apart, before it takes a fault back."""
+MOST_HELD = 32
+"""Faults of one type that are held at a time: what it says now, and what it said first. Whoever may write a
+Node's status could name thousands, and each is a metric that is looked at in each cycle."""
 
 
 @quick
@@ -89,7 +93,7 @@ def observe(state: State, look: Look, known: Callable[[str], Polarity | None]) -
     )
     words = _words(state, rows, look)
     shown = {(t, x.reason) for t, (c, row) in rows.items() if c.status == row.bad for x in _stated(c)}
-    held = {**state.held, **words.bad}
+    held = _bounded({**state.held, **words.bad}, shown)
     drills = {pair for pair, p in held.items() if is_drill(p.message) and pair not in shown}
     held = {pair: p for pair, p in held.items() if pair not in drills}
     back, unsure = _taken_back(rows, words, look)
@@ -114,6 +118,18 @@ def observe(state: State, look: Look, known: Callable[[str], Polarity | None]) -
         unconfirmed=unsure,
     )
     return replace(state, held=held, good=words.good, unknown_since=since), reading
+
+
+def _bounded(held: dict[Pair, Problem], shown: set[Pair]) -> dict[Pair, Problem]:
+    if len(held) <= MOST_HELD:
+        return held
+    kept: dict[Pair, Problem] = {}
+    count = Counter[str]()
+    for pair, p in sorted(held.items(), key=lambda item: (item[0] not in shown, item[1].since)):
+        count[pair[0]] += 1
+        if count[pair[0]] <= MOST_HELD:
+            kept[pair] = p
+    return kept
 
 
 def _words(state: State, rows: Rows, look: Look) -> _Words:

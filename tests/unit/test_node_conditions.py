@@ -10,7 +10,7 @@ import pytest
 from recovery.catalog import bad_status, faults, polarities, polarity
 from recovery.decide.census import ill
 from recovery.model import Condition, ConditionRow, Reading
-from recovery.signals.conditions import RENEWED, Look, State, observe
+from recovery.signals.conditions import MOST_HELD, RENEWED, Look, State, observe
 from recovery.signals.own_node import EVIDENCE
 from tests.builders.nodes import node
 from tests.builders.times import MINUTE, NOW, SECOND
@@ -329,3 +329,19 @@ def test_after_a_boot_that_was_seen_a_condition_that_has_not_changed_says_nothin
 
 def test_a_boot_ends_what_was_held() -> None:
     assert stated(looks(LOG_BAD, LOG_GOOD, boots=("boot-1", "boot-2"))[1]) == []
+
+
+# ---------------------------------------------------------------- many
+
+
+def test_a_detector_whose_reason_is_a_new_one_each_time_does_not_pile_up_faults() -> None:
+    """Each was held until the condition was good, and had a metric. Root on one node could have had the
+    controller of all nodes run out of memory."""
+    other = condition("RdmaLink", "True", "RdmaLinkHasIssues")
+    many = [condition("GpuCount", "True", f"Bad{i:03}") for i in range(200)]
+    state, reading = looks(*((c, other) for c in many), every=SECOND)
+    kept = [("GpuCount", f"Bad{i:03}") for i in (*range(MOST_HELD - 1), 199)]
+    assert stated(reading) == [*kept, ("RdmaLink", "RdmaLinkHasIssues")]
+    assert set(state.held) == {*kept, ("RdmaLink", "RdmaLinkHasIssues")}
+    _, reading = looks(GPU_GOOD, GPU_GOOD, state=state)
+    assert stated(reading) == [("RdmaLink", "RdmaLinkHasIssues")]

@@ -131,6 +131,15 @@ def test_a_fault_is_published_each_minute_and_an_edge_each_time_that_it_happens(
     assert desk.told.faults[3:] == ["OOMKilling"]
 
 
+def test_a_fault_that_is_over_is_not_remembered_for_ever() -> None:
+    desk = Desk()
+    for number in range(500):
+        desk.reporter.faults([reading(problem(reason=f"Bad{number}"))], NOW)
+        desk.clock.advance(60)
+    assert len(desk.told.faults) == 500
+    assert len(desk.reporter._sent_at) <= 3
+
+
 def test_what_happens_once_a_day_or_all_the_time_is_published_each_time() -> None:
     desk = Desk()
     for ago in (2 * MINUTE, MINUTE):  # the one before was forgotten meanwhile
