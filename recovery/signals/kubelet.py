@@ -20,7 +20,8 @@ BACK_FOR = timedelta(seconds=60)
 """How long a Node has to be Ready before it counts as back: a kubelet may start again and again."""
 RENEWS = timedelta(seconds=60)
 """Within so long a living kubelet has put right what its Node says, once etcd was restored."""
-
+COMES_UP = timedelta(minutes=3)
+"""How long a machine that was dead, and has booted by itself, may be not Ready yet."""
 
 SILENT = "NodeStatusUnknown"
 """The reason that the node controller gives for a kubelet of which it hears nothing."""
@@ -56,6 +57,7 @@ class KubeletSource(OwnNodeSource):
         self._within: float | None = None
         self._held: Mapping[str, Problem] = {}
         self._held_in = ""  # the boot in which that was last so
+        self._came_up: datetime | None = None  # when it was seen in another boot, first since it was Ready
         self._ready_since: datetime | None = None
         self._unheard_since: datetime | None = None
 
@@ -66,7 +68,7 @@ class KubeletSource(OwnNodeSource):
 
     def _read(self, seen: Seen, node: NodeView, boot_id: str) -> Reading:
         if self._last_of(node) is None:  # a new Node of this name: what was wrong was the one before
-            self._held, self._ready_since, self._unheard_since = {}, None, None
+            self._held, self._ready_since, self._unheard_since, self._came_up = {}, None, None, None
         ready = next((c for c in node.stated if c.type == READY), None)
         if ready is None:
             why = "the Node has no condition Ready yet"
@@ -75,6 +77,9 @@ class KubeletSource(OwnNodeSource):
             restored = self._restored()
             if restored is not None and seen.at - restored < RENEWS:
                 why = f"{READY} is {ready.status} since etcd was restored, and its kubelet may put that right"
+                return self._unknown(seen, why)
+            if self._comes_up(seen, boot_id):
+                why = f"{READY} is {ready.status}, but its machine has just booted, and may be Ready soon"
                 return self._unknown(seen, why)
             # Unknown is written by a controller of the cluster. A kubelet has the clock of its machine, which
             # may be hours slow after a boot. Then the fault would be tolerated no more at once. So it would
@@ -90,6 +95,13 @@ class KubeletSource(OwnNodeSource):
         if heard.unknown:
             return self._unknown(seen, heard.unknown)
         return self._back(seen, boot_id)
+
+    def _comes_up(self, seen: Seen, boot_id: str) -> bool:
+        """Whether it was dead, and has booted a moment ago. One that boots again and again is waited for once:
+        else it would be for ever."""
+        if self._came_up is None and self._held and "" != boot_id != self._held_in:
+            self._came_up = seen.at
+        return self._came_up is not None and seen.at - self._came_up < COMES_UP
 
     def _unknown(self, seen: Seen, why: str) -> Reading:
         self._unheard_since = self._unheard_since or seen.at
@@ -119,6 +131,7 @@ class KubeletSource(OwnNodeSource):
         the process before this one. Of another boot nothing bad was ever said."""
         if boot_id != self._held_in:
             self._held = {}
+        self._came_up = None
         self._ready_since = self._ready_since or seen.at
         self._unheard_since = None
         listed = self._listed()

@@ -82,7 +82,7 @@ def test_one_that_is_not_ready_again_after_its_boot_is_not() -> None:
     says(s, "False")
     s.run(5, step=1)
     assert phase(s) is Phase.HANDED_OVER
-    assert "KubeletNotReady came back in probation" in the_record(s).sentence
+    assert "KubeletNotReady showed in probation" in the_record(s).sentence
 
 
 TOLERANT = policy("{type: GpuNvlink}", f"{REBOOT}, {{do: replace}}").replace(
@@ -205,4 +205,50 @@ def test_one_that_goes_on_after_that_is_a_fault_once_its_rule_tolerates_it_no_mo
     s.run(590, step=2)
     assert (calls(s), phase(s)) == ([], Phase.SUSPECT)
     s.run(90, step=1)
+    assert calls(s) == [("replace", "m-0")]
+
+
+def boots_after(seconds: int, remedy: str = REPLACE) -> Stage:
+    """Its kubelet was silent for so long. Then it says that the machine has booted, and is not Ready yet."""
+    s = fleet("10m", remedy)
+    says(s, "Unknown")
+    s.run(seconds, step=1)
+    assert calls(s) == []
+    says(s, "False", BOOTED)
+    return s
+
+
+@pytest.mark.parametrize("remedy", [REPLACE, REBOOT], ids=["replace", "reboot"])
+@pytest.mark.parametrize("silent", [300, 545, 595])
+def test_a_dead_machine_that_boots_by_itself_has_time_to_be_ready(silent: int, remedy: str) -> None:
+    """A server with GPUs tests itself for minutes. It was replaced, or reset, in the midst of its boot."""
+    s = boots_after(silent, remedy)
+    s.run(100, step=1)
+    says(s, "True")
+    s.run(300, step=2)
+    assert (calls(s), phase(s)) == ([], Phase.WITHDRAWN)
+    judge(s)
+
+
+def test_one_that_has_booted_and_is_still_not_ready_three_minutes_later_is_replaced() -> None:
+    s = boots_after(595)
+    s.run(170, step=1)
+    assert calls(s) == []
+    s.run(60, step=1)
+    assert calls(s) == [("replace", "m-0")]
+
+
+def test_one_that_boots_again_and_again_is_waited_for_once() -> None:
+    s = boots_after(400)
+    for number in range(3, 9):
+        s.run(45, step=1)
+        says(s, "False", f"m-0-boot-{number}")
+    assert calls(s) == [("replace", "m-0")]
+
+
+def test_one_that_dies_again_in_that_time_is_replaced() -> None:
+    s = boots_after(595)
+    s.run(60, step=1)
+    says(s, "Unknown")
+    s.run(180, step=1)
     assert calls(s) == [("replace", "m-0")]
