@@ -97,8 +97,8 @@ class KubeletSource(OwnNodeSource):
         return self._back(seen, boot_id)
 
     def _comes_up(self, seen: Seen, boot_id: str) -> bool:
-        """Whether it was dead, and has booted a moment ago. One that boots again and again is waited for once,
-        else it would be waited for for ever."""
+        """Whether it was dead, and has booted a moment ago. One that boots again and again is waited for only
+        the first time: else it never would be treated."""
         if self._came_up is None and self._held and "" != boot_id != self._held_in:
             self._came_up = seen.at
         return self._came_up is not None and seen.at - self._came_up < COMES_UP
