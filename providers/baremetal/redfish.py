@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
@@ -47,6 +48,8 @@ from recovery.provider.lacking import Lacking
 from recovery.provider.late import not_late
 from recovery.provider.protocol import Finding, ProviderContext
 
+log = logging.getLogger(__name__)
+
 INSTALL = "BAREMETAL_POWER=redfish needs sushy: install node-recovery[metal]"
 ASKED_AGAIN = 5.0  # seconds for which an answer of preflight or poll is kept: BMCs are slow
 SWITCHED_ON_AGAIN = 15.0  # seconds between two requests to switch on what was switched off
@@ -86,6 +89,11 @@ class RedfishProvider(BareMetalProvider):
         self._switched_on: dict[str, float] = {}
         """When each machine's BMC took the last order to switch it on, or may have."""
         self._lacking = Lacking(clock, ASKED_LATELY)
+        if self._asks and not inventory.path and not inventory.follows:
+            log.warning(
+                "BMC_INVENTORY is not set, and BMC_NETWORKS names no network for annotations: no machine is "
+                "rebooted, and each node whose remedy is reboot is handed over to a person"
+            )
         self._looks = Aside(clock, self._limits.patience, self._limits.longest)
         self.call_timeout = self._limits.longest
 

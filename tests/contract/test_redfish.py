@@ -1672,6 +1672,17 @@ def test_doctor_where_bmcs_are_asked_looks_for_each_secret_without_a_node_too(
     assert world.calls() == 0
 
 
+@pytest.mark.parametrize(("mode", "said"), [("fleet", True), ("concluder", True), ("sidecar", False)])
+def test_whoever_asks_bmcs_and_knows_of_none_says_so_when_it_starts(
+    world: RedfishWorld, caplog: pytest.LogCaptureFixture, mode: str, said: bool
+) -> None:
+    world.environ["RECOVERY_MODE"] = mode
+    world.provider()
+    assert not caplog.records
+    world_without(world)
+    assert ("BMC_INVENTORY is not set" in caplog.text) is said
+
+
 def world_without(world: RedfishWorld) -> RedfishProvider:
     del world.environ["BMC_INVENTORY"]
     return world.provider()
