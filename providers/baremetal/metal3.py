@@ -182,6 +182,10 @@ class Metal3Provider(BareMetalProvider):
             notes = "; ".join(ready.notes)
             yield Finding(self.name, True, f"BareMetalHost {host} is behind {named(machine)}: {told}", notes)
 
+    def check_listed(self, machine: Machine) -> None:
+        """Raises ``Refused`` where its Node names no BareMetalHost."""
+        ref_of(machine)
+
     # ------------------------------------------------------------ the host
 
     def _fails(self, machine: Machine, host: Host) -> bool:

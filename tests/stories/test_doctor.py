@@ -1800,3 +1800,11 @@ def test_where_no_rule_reboots_or_nobody_asks_bmcs_the_inventory_may_lack_any_no
     in_controller.environ |= {"RECOVERY_MODE": "sidecar", "NODE_NAME": NODE}
     in_controller()
     assert "it cannot reboot" not in in_controller.out
+
+
+def test_doctor_names_the_nodes_of_which_metal3_has_no_host(in_controller: Doctor, tmp_path: Path) -> None:
+    with_bmcs(in_controller, tmp_path)
+    in_controller.environ["BAREMETAL_POWER"] = "metal3"
+    in_controller()
+    found = in_controller.says("it cannot reboot 1 of 1 nodes")
+    assert "BareMetalHost" in found.sentence

@@ -34,7 +34,7 @@ from recovery.units import few
 
 AREA, CLOUD = "policy", "provider"
 COPY_IT = "set POLICY_FILE to a copy of it, or run doctor in the agent's pod"
-WRITE_IT_DOWN = "write down where their BMCs are, or exclude them (docs/baremetal.md, Where the BMCs are)"
+WRITE_IT_DOWN = "write down how they are reached, or exclude them (docs/baremetal.md)"
 MOST_NAMED = 4
 MOST_NODES = 20_000
 """That are looked at: a check may take a few seconds."""
