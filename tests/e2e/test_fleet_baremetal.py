@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
+import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -14,7 +16,7 @@ import yaml
 from baremetal_site import ALONE, MERGE, RACK, BareMetalSite, MetalPlane
 from fleet_site import DEPLOY, any_right, edit, register, states, uncomment
 from history import THIEF, Request
-from kubelets import Container
+from kubelets import Container, mounted, shipped
 from recovery_testkit.metal3 import baremetal_host, baremetal_host_crd
 from test_baremetal import OUT_OF_SERVICE, leaves, overdue, pod, ready, there
 from test_fleet_mode import ACCOUNT, FLEET, LEASE, granted
@@ -219,6 +221,20 @@ def test_a_rack_whose_bmcs_do_not_answer_keeps_no_other_node_waiting(
     metal.until("its BMC is asked", metal.resets)
     dark = f"{len(metal.dark)} dead machines whose BMCs do not answer"
     tell(f"  fleet mode: beside {dark}, a node was cordoned in {took:.1f} s")
+
+
+def test_doctor_in_its_pod_names_the_nodes_that_the_inventory_lacks(metal: MetalFleet) -> None:
+    metal.join("metal-0", "metal-1")
+    register(metal.plane, "stranger", str(uuid.uuid4()), "", GPUS, "boot of stranger", kubelet="nobody")
+    leader = metal.leader()
+    assert leader is not None
+    command = mounted(leader.folder / "secrets", [shipped()[0], "doctor", "-o", "json"])
+    told = subprocess.run(command, env=leader.environ, check=False, capture_output=True, text=True)  # noqa: S603
+    (found,) = [f for f in json.loads(told.stdout)["findings"] if "cannot reboot" in f["sentence"]]
+    assert found["sentence"].startswith(
+        "it cannot reboot 2 of 4 nodes: infra-0, stranger; of infra-0: nothing says where the BMC of infra-0"
+    )
+    assert (found["ok"], told.returncode) == (False, 1)
 
 
 HOSTS = "/apis/metal3.io/v1alpha1/namespaces/metal3/baremetalhosts"
