@@ -190,6 +190,11 @@ class MetricRow:
         return asks_for_alerts(self.query)
 
     @property
+    def naming_labels(self) -> tuple[str, ...]:
+        """The labels that have the type or the reason of its faults, where the row does not."""
+        return tuple(filter(None, (self.type.label, self.reason.label)))
+
+    @property
     def takes_back(self) -> bool:
         """Whether a good value ends its fault. Of an alert there is none."""
         return self.ends.latch in (None, Latch.SOURCE) and not self.of_alerts

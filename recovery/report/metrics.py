@@ -53,7 +53,7 @@ class Metrics:
         )
         self.prometheus_unresolved = Gauge(
             "node_recovery_prometheus_unresolved_series",
-            "Series in the last answer that belong to no node, or not to exactly one.",
+            "Series in the last answer whose fault has no name, or that belong to no node, or to several.",
             ["row"],
             registry=r,
         )

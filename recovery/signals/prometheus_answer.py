@@ -118,10 +118,19 @@ def read(
     return [found for x in result if (found := _series(row, x, old, now, late)) is not None]
 
 
+def unnamed(row: MetricRow, result: Sequence[Any]) -> int:
+    """How many series have a bad value, and no name for their fault: ``read`` leaves them out. Raises
+    ``Unreadable``."""
+    return sum(not _names(row, _labels(x)) and row.bad.holds(_value(x)[1]) for x in result)
+
+
+def _names(row: MetricRow, labels: Mapping[str, str]) -> bool:
+    return _fit(row.type.of(labels)) and _fit(row.reason.of(labels))
+
+
 def _series(row: MetricRow, found: Any, old: Ages | None, now: datetime, late: float) -> Series | None:
     labels = _labels(found)
-    type_, reason = row.type.of(labels), row.reason.of(labels)
-    if not (_fit(type_) and _fit(reason)):
+    if not _names(row, labels):
         return None
     age = LOOKBACK.total_seconds() if old is None else old.get(_identity(labels), math.inf)
     state, said = _judged(row, _value(found)[1], late + (age if old is not None else 0.0))
@@ -129,8 +138,8 @@ def _series(row: MetricRow, found: Any, old: Ages | None, now: datetime, late: f
     at -= timedelta(seconds=late)
     stated = Stated(
         row,
-        sys.intern(type_),
-        sys.intern(reason),
+        sys.intern(row.type.of(labels)),
+        sys.intern(row.reason.of(labels)),
         sys.intern(visible(_device(row, labels))[:LONGEST_DEVICE]),
         state,
         sys.intern(said),

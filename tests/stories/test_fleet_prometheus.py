@@ -460,6 +460,23 @@ def test_a_series_of_no_node_or_of_several_is_nobodys_and_told(
     ]
 
 
+def test_a_series_without_the_label_that_names_its_fault_is_told_and_not_left_out_in_silence(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    w = scene(server, asking(IB.replace("(node)", "(node, error)").replace("IbDevBad", "{label: error}")))
+    w.s.run(5)
+    w.server.put("ib_dev", 3, node="node-0")
+    w.server.put("ib_dev", 3, node="node-1", error="x" * 300)
+    w.server.put("ib_dev", 3, node="node-2", error="LinkDown")
+    w.s.run(40, step=5)
+    assert [name for name in w.names if w.s.record(name) is not None] == ["node-2"]
+    assert value(controller(w.s), "node_recovery_prometheus_unresolved_series", row="ib") == 2
+    told = [r.getMessage() for r in caplog.records if "row ib: a bad" in r.getMessage()]
+    assert told == [
+        "Prometheus, row ib: a bad series has no label error that is a name, so it finds no fault"
+    ]
+
+
 @pytest.mark.parametrize(
     "host", ["10.0.0.2:9100", "10.0.0.2", "[fd00::2]:9100", "FD00:0::2", "gpu-2.example:9100"]
 )

@@ -31,6 +31,7 @@ from recovery.signals.prometheus_answer import (
     asked_at,
     read,
     time_of,
+    unnamed,
 )
 from recovery.units import span
 
@@ -127,8 +128,8 @@ class Poller:
             try:
                 if down:
                     raise Unreadable(down)
-                found = self._ask(r, began)
-                self._take(r, found, names, views, began)
+                found, left_out = self._ask(r, began)
+                self._take(r, found, left_out, names, views, began)
             except Unreadable as error:
                 down = error.reason if isinstance(error, NoAnswer) else down
                 self._fail(r, error.reason, began)
@@ -137,12 +138,14 @@ class Poller:
                 self._fail(r, f"{type(error).__name__}: {error}", began)
         self._tell(views)
 
-    def _ask(self, r: _Row, now: datetime) -> list[Series]:
+    def _ask(self, r: _Row, now: datetime) -> tuple[list[Series], int]:
+        """The series, and how many more have a fault and no name for it."""
         result = self._server.ask(r.row.query)
         at = asked_at(result)
         when = time_of(r.row.query)
         old = ages(self._server.ask(when, at)) if at is not None and when else None
-        return read(r.row, result, old, now, _late(r, at, now) if at is not None else 0.0)
+        found = read(r.row, result, old, now, _late(r, at, now) if at is not None else 0.0)
+        return found, unnamed(r.row, result) if len(found) < len(result) else 0
 
     def _fail(self, r: _Row, why: str, now: datetime) -> None:
         if r.word.why != why:
@@ -150,9 +153,18 @@ class Poller:
         r.word = replace(r.word, why=why, since=r.word.since or now)
 
     def _take(
-        self, r: _Row, found: list[Series], names: NodeNames, views: Mapping[str, NodeView], now: datetime
+        self,
+        r: _Row,
+        found: list[Series],
+        left_out: int,
+        names: NodeNames,
+        views: Mapping[str, NodeView],
+        now: datetime,
     ) -> None:
         said, unresolved = _by_node(found, names)
+        if left_out:
+            labels = " or ".join(r.row.naming_labels)
+            unresolved[f"a bad series has no label {labels} that is a name, so it finds no fault"] = left_out
         r.unresolved = sum(unresolved.values())
         self._complain(r.row, unresolved)
         for name in r.nodes.keys() - views.keys():

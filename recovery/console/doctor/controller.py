@@ -102,8 +102,9 @@ def _rows(client: PrometheusClient, rows: Sequence[MetricRow], now: datetime) ->
             lacks = f"none of its {len(found)} series has the label {row.node}, nor instance"
             yield Finding(AREA, False, f"{named}: {lacks}", finds)
         elif answer:
-            labels = " and the label ".join(filter(None, (row.type.label, row.reason.label)))
-            lacks = f"none of its {len(answer)} series has the label {labels}"
+            lacks = (
+                f"none of its {len(answer)} series has the label {' and the label '.join(row.naming_labels)}"
+            )
             yield Finding(AREA, False, f"{named}: {lacks}", finds)
         else:
             yield Finding(AREA, False, f"{named}: its query returns no series", finds)
