@@ -9,6 +9,7 @@ from datetime import datetime
 
 from recovery.decide import validation
 from recovery.decide.assessment import Assessment
+from recovery.decide.boot import COMES_UP, comes_up
 from recovery.decide.decision import Decision, EventReason, Report, WriteRecord, act
 from recovery.decide.diagnosis import Diagnosis, live, name, not_by_its_own_rule, tolerated
 from recovery.decide.doubt import in_doubt
@@ -60,6 +61,8 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
     assert s.node is not None
     found = live(s, a.found)
     if there := tuple(d for d in found if not of_before_the_boot(s, r, d)):
+        if all(d.fault.type == READY for d in there) and (coming := comes_up(s, r)):
+            return unproved(s, r, coming, Cause.UNREADABLE, patience=COMES_UP)
         return _fault_there(s, a, r, there)
     if not s.node.ready:
         return unproved(s, r, f"{r.node} is not Ready")

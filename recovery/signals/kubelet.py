@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from recovery.decide.boot import COMES_UP
 from recovery.model import NodeView, Problem, Reading
+from recovery.quick import replace
 from recovery.signals.own_node import EVIDENCE, Looks, OwnNodeSource, Seen
 
 SOURCE = "kubelet"
@@ -20,8 +22,6 @@ BACK_FOR = timedelta(seconds=60)
 """How long a Node has to be Ready before it counts as back: a kubelet may start again and again."""
 RENEWS = timedelta(seconds=60)
 """Within so long a living kubelet has put right what its Node says, once etcd was restored."""
-COMES_UP = timedelta(minutes=3)
-"""How long a machine that was dead, and has booted by itself, may be not Ready yet."""
 
 SILENT = "NodeStatusUnknown"
 """The reason that the node controller gives for a kubelet of which it hears nothing."""
@@ -57,6 +57,7 @@ class KubeletSource(OwnNodeSource):
         self._within: float | None = None
         self._held: Mapping[str, Problem] = {}
         self._held_in = ""  # the boot in which that was last so
+        self._boot = ""  # the last one that is known, of this Node or the one before it
         self._came_up: datetime | None = None  # when it was seen in another boot, first since it was Ready
         self._ready_since: datetime | None = None
         self._unheard_since: datetime | None = None
@@ -68,7 +69,9 @@ class KubeletSource(OwnNodeSource):
 
     def _read(self, seen: Seen, node: NodeView, boot_id: str) -> Reading:
         if self._last_of(node) is None:  # a new Node of this name: what was wrong was the one before
-            self._held, self._ready_since, self._unheard_since, self._came_up = {}, None, None, None
+            self._held, self._ready_since, self._unheard_since = {}, None, None
+            self._came_up = self._came_up if self._comes_up(seen) else None
+        self._note_boot(seen, boot_id)
         ready = next((c for c in node.stated if c.type == READY), None)
         if ready is None:
             why = "the Node has no condition Ready yet"
@@ -78,9 +81,9 @@ class KubeletSource(OwnNodeSource):
             if restored is not None and seen.at - restored < RENEWS:
                 why = f"{READY} is {ready.status} since etcd was restored, and its kubelet may put that right"
                 return self._unknown(seen, why)
-            if self._comes_up(seen, boot_id):
+            if self._comes_up(seen):
                 why = f"{READY} is {ready.status}, but its machine has just booted, and may be Ready soon"
-                return self._unknown(seen, why)
+                return replace(self._unknown(seen, why), problems=())  # what was wrong was before the boot
             # Unknown is written by a controller of the cluster. A kubelet has the clock of its machine, which
             # may be hours slow after a boot. Then the fault would be tolerated no more at once. So it would
             # where etcd was restored to a moment long ago.
@@ -96,11 +99,14 @@ class KubeletSource(OwnNodeSource):
             return self._unknown(seen, heard.unknown)
         return self._back(seen, boot_id)
 
-    def _comes_up(self, seen: Seen, boot_id: str) -> bool:
-        """Whether it was dead, and has booted a moment ago. One that boots again and again is waited for only
-        the first time: else it never would be treated."""
-        if self._came_up is None and self._held and "" != boot_id != self._held_in:
+    def _note_boot(self, seen: Seen, boot_id: str) -> None:
+        """One that boots again and again is waited for only the first time: else it never would be treated.
+        One whose Node was deleted meanwhile, and that has registered anew, has booted all the same."""
+        if self._came_up is None and self._boot and boot_id not in ("", self._boot):
             self._came_up = seen.at
+        self._boot = boot_id or self._boot
+
+    def _comes_up(self, seen: Seen) -> bool:
         return self._came_up is not None and seen.at - self._came_up < COMES_UP
 
     def _unknown(self, seen: Seen, why: str) -> Reading:
@@ -111,7 +117,7 @@ class KubeletSource(OwnNodeSource):
     def _bad(self, seen: Seen, reason: str, said: str, began: datetime | None, boot_id: str) -> Reading:
         self._held_in = boot_id
         self._ready_since = self._unheard_since = None
-        first = min((p.since for p in self._held.values()), default=began or seen.at)
+        first = min((p.since for p in self._held.values()), default=began or self._came_up or seen.at)
         p = Problem(
             source=SOURCE,
             type=READY,

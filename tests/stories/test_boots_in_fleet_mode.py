@@ -10,7 +10,16 @@ from recovery_testkit.stage import Stage
 
 from recovery.model import Phase
 from tests.stories.scenery import judge, pass_time
-from tests.stories.scenes import another_leader, calls, messages, patch_node, phase, the_record
+from tests.stories.scenes import (
+    another_leader,
+    calls,
+    messages,
+    patch_node,
+    phase,
+    sayings,
+    stubborn_pod,
+    the_record,
+)
 from tests.stories.test_conditions import COUNT, COUNT_GOOD, policy, renewed, writes
 from tests.stories.test_marks_of_others import put, take_off
 
@@ -252,3 +261,86 @@ def test_one_that_dies_again_in_that_time_is_replaced() -> None:
     says(s, "Unknown")
     s.run(180, step=1)
     assert calls(s) == [("replace", "m-0")]
+
+
+@pytest.mark.parametrize("remedy", [REPLACE, REBOOT], ids=["replace", "reboot"])
+@pytest.mark.parametrize("since", [0, 5, 40])
+def test_it_has_that_time_under_a_new_leader_too(since: int, remedy: str) -> None:
+    """Who takes over has not seen the boot. Its record says that it was."""
+    s = fleet("1m", remedy)
+    says(s, "Unknown")
+    s.run(30, step=1)
+    says(s, "False", BOOTED)
+    s.run(since, step=1)
+    another_leader(s)
+    s.run(120 - since, step=1)
+    says(s, "True")
+    s.run(300, step=2)
+    assert (calls(s), phase(s)) == ([], Phase.WITHDRAWN)
+    judge(s)
+
+
+@pytest.mark.parametrize("remedy", [REPLACE, REBOOT], ids=["replace", "reboot"])
+def test_it_has_that_time_where_it_boots_in_the_midst_of_its_drain_as_the_leader_changes(remedy: str) -> None:
+    s = fleet("10m", remedy)
+    stubborn_pod(s)
+    says(s, "Unknown")
+    s.run(650, step=1)
+    assert phase(s) is Phase.RECOVERING
+    another_leader(s)
+    says(s, "False", BOOTED)
+    s.run(150, step=1)
+    says(s, "True")
+    s.run(300, step=2)
+    assert (calls(s), phase(s)) == ([], Phase.WITHDRAWN)
+    judge(s)
+
+
+@pytest.mark.parametrize("node_is_deleted", ["dead", "booting"])
+def test_it_has_that_time_if_its_node_was_deleted_and_it_registers_anew(node_is_deleted: str) -> None:
+    """It was rebooted within a second: what was said of the Node before had been tolerated long enough."""
+    s = fleet("10m" if node_is_deleted == "booting" else "1m", REBOOT)
+    says(s, "Unknown")
+    s.run(590 if node_is_deleted == "booting" else 30, step=1)
+    if node_is_deleted == "booting":
+        says(s, "False", BOOTED)
+        s.run(5, step=1)
+    s.delete_node("node-0")
+    s.run(10, step=1)
+    s.register("node-0", "m-0", boot="boot-2")
+    says(s, "False")
+    s.run(120, step=1)
+    says(s, "True")
+    s.run(300, step=2)
+    assert (calls(s), s.record("node-0") is None or phase(s).open) == ([], False)
+
+
+def test_another_machine_of_that_name_that_is_not_ready_is_tolerated_from_then_on() -> None:
+    s = fleet("10m", REPLACE)
+    says(s, "Unknown")
+    s.run(60, step=1)
+    says(s, "False", BOOTED)
+    s.run(300, step=1)
+    s.delete_node("node-0")
+    s.run(10, step=1)
+    s.provider.terminate("workers", "m-0")
+    s.provider.launch("workers", "m-9")
+    s.register("node-0", "m-9")
+    says(s, "False")
+    s.run(570, step=1)
+    assert calls(s) == []
+    s.run(60, step=1)
+    assert calls(s) == [("replace", "m-9")]
+
+
+def test_what_was_wrong_before_its_boot_is_not_told_anew_after_it() -> None:
+    """A person was told of it. It was told once more, as a fault of a machine that had just booted."""
+    s = fleet("1m", "{do: notify}")
+    says(s, "Unknown")
+    s.run(100, step=1)
+    says(s, "False", BOOTED)
+    s.run(60, step=1)
+    says(s, "True")
+    s.run(120, step=1)
+    assert sayings(s, "FaultSeen") == 1
+    assert phase(s) is Phase.WITHDRAWN
