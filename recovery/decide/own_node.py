@@ -225,7 +225,8 @@ def _rebooted(s: Situation, a: Assessment, r: Record) -> Decision | None:
         return fault_returned(s, a, replace(r, boot_id=s.node.boot_id), why)
     boots = (*r.progress.boots, s.node.boot_id)
     if len(boots) > min(s.policy.limits.attempts.max, MOST_BOOTS):
-        return hand_over(s, r, f"the machine booted {len(boots)} times without being asked to")
+        here = replace(r, boot_id=s.node.boot_id)  # else this very boot would pass for one that ended it
+        return hand_over(s, here, f"the machine booted {len(boots)} times without being asked to")
     why = with_node_behind(s, "the machine booted without being asked to: probation begins")
     changed = replace(
         note(r, s.now, HistoryEvent.REBOOTED, why),

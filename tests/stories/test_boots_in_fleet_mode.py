@@ -344,3 +344,18 @@ def test_what_was_wrong_before_its_boot_is_not_told_anew_after_it() -> None:
     s.run(120, step=1)
     assert sayings(s, "FaultSeen") == 1
     assert phase(s) is Phase.WITHDRAWN
+
+
+def test_a_dead_machine_that_boots_again_and_again_stays_a_persons_until_it_is_ready() -> None:
+    """It was handed over, and withdrawn in the same second: the last boot passed for one that ended it."""
+    s = fleet("10m", REBOOT)
+    says(s, "Unknown")
+    s.run(60, step=1)
+    for number in range(2, 6):
+        says(s, "False", f"m-0-boot-{number}")
+        s.run(20, step=1)
+    assert phase(s) is Phase.HANDED_OVER
+    assert "booted 4 times" in the_record(s).sentence
+    says(s, "True")
+    s.run(120, step=1)
+    assert (calls(s), phase(s)) == ([], Phase.WITHDRAWN)

@@ -728,3 +728,15 @@ def test_a_node_without_the_condition_is_not_proved_before_its_writer_speaks(
     writes(s, COUNT_GOOD)
     s.run(200)
     assert (phase(s), marked(s)) == (Phase.RECOVERED, NO_MARKS)
+
+
+def test_a_machine_that_boots_again_and_again_is_a_persons() -> None:
+    """It was handed over, and withdrawn in the same second: the last boot passed for one that ended it."""
+    s = cast(policy().replace(b"    remedy", b"    after: 10m\n    remedy"))
+    writes(s, COUNT)
+    s.run(10)
+    for number in range(2, 7):
+        boot(s, "node-0", f"m-0-boot-{number}")
+        s.run(20, step=1)
+    assert (calls(s), phase(s)) == ([], Phase.HANDED_OVER)
+    assert "booted 4 times" in the_record(s).sentence
