@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from recovery.decide.history import HistoryEvent
 from recovery.decide.situation import Situation
 from recovery.model import NodeView, Problem, Record
 from recovery.quick import replace
@@ -135,15 +134,6 @@ def heard_before(node: NodeView, moment: datetime) -> bool:
 def _has_just_come(s: Situation) -> bool:
     """Whether this process began to watch a moment ago, and has not heard the kubelet since."""
     return s.unheard_since is not None and s.now - s.unheard_since < KUBELET_WRITES
-
-
-def comes_up(s: Situation, r: Record) -> str:
-    """Why a Node that is not Ready says nothing yet: its machine has just booted by itself, for the first
-    time on ``r``. Empty where that is not so. Who looks after it may not have seen the boot."""
-    booted = next((x.at for x in reversed(r.history) if x.event == HistoryEvent.REBOOTED), None)
-    if booted is None or len(r.progress.boots) != 1 or s.now - booted >= COMES_UP:
-        return ""
-    return f"{r.node} has just booted, and may be Ready soon"
 
 
 def _confirmed(s: Situation, r: Record | None) -> bool:

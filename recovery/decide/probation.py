@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from recovery.decide import validation
+from recovery.decide import tried, validation
 from recovery.decide.assessment import Assessment
-from recovery.decide.boot import COMES_UP, comes_up
+from recovery.decide.boot import COMES_UP
 from recovery.decide.decision import Decision, EventReason, Report, WriteRecord, act
 from recovery.decide.diagnosis import Diagnosis, live, name, not_by_its_own_rule, tolerated
 from recovery.decide.doubt import in_doubt
@@ -61,8 +61,9 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
     assert s.node is not None
     found = live(s, a.found)
     if there := tuple(d for d in found if not of_before_the_boot(s, r, d)):
-        if all(d.fault.type == READY for d in there) and (coming := comes_up(s, r)):
-            return unproved(s, r, coming, Cause.UNREADABLE, patience=COMES_UP)
+        if all(d.fault.type == READY for d in there) and _comes_up(s, r):
+            why = f"{r.node} is not Ready, but its machine has just booted"
+            return unproved(s, r, why, patience=COMES_UP)
         return _fault_there(s, a, r, there)
     if not s.node.ready:
         return unproved(s, r, f"{r.node} is not Ready")
@@ -91,6 +92,14 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
         return end(s, r, Event.PROVED, f"proved: {healthy}", succeeded(r))
     why = f"withdrawn: after a boot that was not asked for, {healthy}"
     return end_without_us(s, r, why)
+
+
+def _comes_up(s: Situation, r: Record) -> bool:
+    """Whether the machine has just booted by itself, for the first time on ``r``. Who looks after it may not
+    have seen that boot."""
+    p = r.progress
+    first = p.proving_since if len(p.boots) == 1 and p.evidence is None else None
+    return first is not None and tried.passed(s, first) < COMES_UP
 
 
 def _fault_there(s: Situation, a: Assessment, r: Record, found: tuple[Diagnosis, ...]) -> Decision:
