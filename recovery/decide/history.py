@@ -45,6 +45,7 @@ class HistoryEvent(StrEnum):
     CORRELATED = "correlated"
     WINDOW = "window"
     BLOCKED = "blocked"
+    UNANSWERED = "unanswered"
     QUEUED = "queued"
     # How it ended: the phases that are not open.
     RECOVERED = "recovered"

@@ -24,7 +24,7 @@ from recovery.decide.decision import (
 from recovery.decide.diagnosis import diagnosed, name, tolerated
 from recovery.decide.doubt import in_doubt
 from recovery.decide.endings import hand_over, moved_to_rung, next_rung
-from recovery.decide.history import HistoryEvent, note
+from recovery.decide.history import HistoryEvent, note, told
 from recovery.decide.latch import has_ended, one_has_ended, only_tolerated
 from recovery.decide.marks import undone
 from recovery.decide.reboot_first import REBOOT, not_the_policys, reboots_first, with_reboot
@@ -36,6 +36,8 @@ from recovery.units import span
 
 LEEWAY = timedelta(seconds=2)
 """How far the API server's time, as it is known, may go back from one look to the next."""
+SAID_AFTER = timedelta(minutes=2)
+"""How long there has to be no answer of a provider until the record says so."""
 
 
 def provider_step(s: Situation, r: Record, rung: Rung) -> Decision:
@@ -156,7 +158,15 @@ def _provider_cannot_say(s: Situation, r: Record, rung: Rung) -> Decision | None
         return None
     if _past_deadline(s, r, rung):
         return _gave_up_waiting(s, r, rung, s.preflight_retry)
-    return hold(f"{_what(r, rung)}: {s.preflight_retry}", key="preflight")
+    return unanswered(s, r, f"{_what(r, rung)}: {s.preflight_retry}")
+
+
+def unanswered(s: Situation, r: Record, why: str, again: timedelta = POLLED) -> Decision:
+    """The provider cannot say whether a step may be asked for: there is no answer, or its settings have to be
+    mended first. What lasts is on the record, where ``status`` reads it."""
+    if s.unanswered_for < SAID_AFTER or told(r, HistoryEvent.UNANSWERED):
+        return hold(why, again, "preflight")
+    return act(WriteRecord(note(r, s.now, HistoryEvent.UNANSWERED, why)), why)
 
 
 def _provider_says_later(s: Situation, r: Record, rung: Rung) -> Decision | None:

@@ -45,7 +45,7 @@ from recovery.decide.endings import close_excluded, end_without_us, hand_over
 from recovery.decide.history import HistoryEvent, note, told
 from recovery.decide.latch import has_ended, left_where_some_ended, may_be_gone, one_has_ended, one_that_ended
 from recovery.decide.lifecycle import Event, move
-from recovery.decide.provider_step import not_yet
+from recovery.decide.provider_step import not_yet, unanswered
 from recovery.decide.situation import Situation
 from recovery.decide.start import granted, take_slot
 from recovery.decide.tried import BY_KEY, held_together, over
@@ -142,8 +142,9 @@ def _said_no_more(s: Situation, r: Record, d: Decision) -> Decision | None:
 
 def _asked_after(key: str) -> tuple[str, ...]:
     """The keys of what is only asked where the brake ``key`` does not hold."""
-    keys = tuple(x for x, _ in brakes.STARTING)
-    return (*keys[keys.index(key) + 1 :], "witness", "preflight")
+    before, after = (tuple(x for x, _ in some) for some in (brakes.CHEAP, brakes.BY_GROUP))
+    keys = (*before, "witness", "preflight", "not-yet", "brake", *after)
+    return keys[keys.index(key) + 1 :]
 
 
 def _cleared_or_excluded(s: Situation, a: Assessment, r: Record) -> Decision | None:
@@ -313,6 +314,7 @@ NO_MORE = {
     HistoryEvent.WINDOW: ("window", "its window is open"),
     HistoryEvent.BLOCKED: ("blocked", "nothing blocks it any more"),
     HistoryEvent.CORRELATED: ("correlated", "it is not held as one of many any more"),
+    HistoryEvent.UNANSWERED: ("preflight", "its provider answers"),
 }
 """By the line of history that says what holds a record: the brake's key, and what is said once it lets go."""
 SAID_AGAIN = timedelta(minutes=10)
@@ -371,9 +373,8 @@ def _provider_or_settling(s: Situation, a: Assessment, r: Record) -> Decision | 
     """The provider gave no answer, other faults may still show, or the provider says "not yet"."""
     joined = joined_at(s, r)
     if s.preflight_retry:
-        return _silent_for_too_long(s, r) or hold(
-            f"{_subject(s, r)}: {s.preflight_retry}", SELDOM, "preflight"
-        )
+        waits = f"{_subject(s, r)}: {s.preflight_retry}"
+        return _silent_for_too_long(s, r) or unanswered(s, r, waits, SELDOM)
     if brakes.settling(s, joined):
         sentence = f"{_subject(s, r)} {span(s.settle)} for other faults to show"
         if s.now - joined < s.settle:
