@@ -135,16 +135,16 @@ def _due(s: Situation, r: Record, d: Diagnosis) -> datetime:
     """Until when ``d`` is tolerated.
 
     What is on the record was stated before the boot, and what states it now counts anew: drivers and plugins
-    come up. That is not put off beyond the proof's own end. And the Node was Ready once after the step, so a
-    time in which it is not Ready begins anew.
+    come up. That is not put off beyond the proof's own end. And if the Node was Ready since, a time in which
+    it is not Ready begins anew: its source says since when.
     """
     stated = (p for x in s.readings for p in x.problems if p.type == d.fault.type)
     now = [p.since + d.after for p in stated if p.kind is Kind.LEVEL]
     evidence = r.progress.evidence
+    if d.fault.type == READY:
+        return max([d.due, *now, *([evidence.at + d.after] if now and evidence else [])])
     if d.fault.kind is Kind.EDGE or not now or evidence is None:
         return d.due
-    if d.fault.type == READY:
-        return max([d.due, evidence.at + d.after, *now])
     return max(d.due, min([evidence.at + d.after + r.probation, *now]))
 
 

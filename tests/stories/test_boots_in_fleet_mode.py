@@ -359,3 +359,34 @@ def test_a_dead_machine_that_boots_again_and_again_stays_a_persons_until_it_is_r
     says(s, "True")
     s.run(120, step=1)
     assert (calls(s), phase(s)) == ([], Phase.WITHDRAWN)
+
+
+@pytest.mark.parametrize("status", ["False", "Unknown"])
+@pytest.mark.parametrize("well", [70, 110])
+def test_one_that_has_booted_and_was_ready_for_a_minute_is_tolerated_anew(well: int, status: str) -> None:
+    """Its kubelet was away for some seconds. It was replaced for having been dead before."""
+    s = fleet("10m", REPLACE)
+    says(s, status)
+    s.run(590, step=1)
+    says(s, "False", BOOTED)
+    s.run(110, step=1)
+    says(s, "True")
+    s.run(well, step=1)
+    says(s, status)
+    s.run(10, step=1)
+    says(s, "True")
+    s.run(300, step=2)
+    assert (calls(s), phase(s)) == ([], Phase.WITHDRAWN)
+    judge(s)
+
+
+def test_and_is_replaced_if_it_is_not_ready_for_as_long_again() -> None:
+    s = boots_after(590)
+    s.run(110, step=1)
+    says(s, "True")
+    s.run(70, step=1)
+    says(s, "Unknown")
+    s.run(590, step=2)
+    assert calls(s) == []
+    s.run(30, step=1)
+    assert calls(s) == [("replace", "m-0")]
