@@ -247,9 +247,15 @@ def _about_validation(rule: Rule) -> Iterator[tuple[str, str]]:
 
 
 def _about_ready(rule: Rule) -> Iterator[tuple[str, str]]:
-    boots = SAME_MACHINE & {rung.do for rung in rule.remedy or ()}
-    if boots and rule.after < BOOTS_FOR and rule.match.type == kubelet.READY:
+    steps = {rung.do for rung in rule.remedy or ()}
+    if rule.after >= BOOTS_FOR or rule.match.type != kubelet.READY:
+        return
+    why = ""
+    if steps & SAME_MACHINE:
         why = "a node that boots is not Ready for some minutes, which is then the same fault again"
+    elif Step.REPLACE in steps:
+        why = "a machine that joins is not Ready for some minutes, and would be replaced at once"
+    if why:
         yield ".after", f"{span(rule.after)}, but {why}: write after: 10m"
 
 

@@ -1191,16 +1191,30 @@ def test_a_validation_that_nothing_leads_to_is_warned_of() -> None:
 
 @pytest.mark.parametrize(
     ("after", "step", "warned"),
-    [("30s", "reboot", True), ("10m", "reboot", False), ("30s", "replace", False)],
+    [
+        (
+            "30s",
+            "reboot",
+            "a node that boots is not Ready for some minutes, which is then the same",
+        ),
+        (
+            "0s",
+            "replace",
+            "a machine that joins is not Ready for some minutes, and would be replaced",
+        ),
+        ("10m", "reboot", ""),
+        ("10m", "replace", ""),
+        ("0s", "cordon", ""),
+    ],
 )
-def test_a_rule_for_ready_that_takes_each_boot_for_the_fault_again_is_warned_of(
-    after: str, step: str, warned: bool
+def test_a_rule_for_ready_that_takes_a_boot_or_a_new_machine_for_a_fault_is_warned_of(
+    after: str, step: str, warned: str
 ) -> None:
     text = rule(f"after: {after}\nremedy: [{{do: drain}}, {{do: {step}}}]")
     text = text.replace("match: {}", "match: {type: Ready}")
-    why = "a node that boots is not Ready for some minutes, which is then the same fault again"
-    told = [w for w in parsed(text).warnings if why in w]
-    assert [w.partition("field ")[2].partition(":")[0] for w in told] == ["rules[0].after"] * warned
+    told = [w for w in parsed(text).warnings if "not Ready for some minutes" in w]
+    assert all(warned in w and w.endswith(": write after: 10m") for w in told)
+    assert [w.partition("field ")[2].partition(":")[0] for w in told] == ["rules[0].after"] * bool(warned)
 
 
 def test_a_validation_that_meets_the_pods_of_others_is_warned_of() -> None:
