@@ -60,18 +60,20 @@ def prove_same_machine(s: Situation, a: Assessment, r: Record) -> Decision:
         return unproved(s, r, f"nobody looks after {r.node} to prove it", Cause.AGENT)
     assert s.node is not None
     found = live(s, a.found)
-    if there := tuple(d for d in found if not of_before_the_boot(s, r, d)):
-        if all(d.fault.type == READY for d in there) and _comes_up(s, r):
-            why = f"{r.node} is not Ready, but its machine has just booted"
-            return unproved(s, r, why, patience=COMES_UP)
-        return _fault_there(s, a, r, there)
+    there = tuple(d for d in found if not of_before_the_boot(s, r, d))
+    early = tuple(d for d in there if d.fault.type == READY) if _comes_up(s, r) else ()
+    if others := tuple(d for d in there if d not in early):
+        return _fault_there(s, a, r, others)
+    if early:
+        why = f"{r.node} is not Ready, but its machine has just booted"
+        return unproved(s, r, why, patience=COMES_UP)
     if not s.node.ready:
         return unproved(s, r, f"{r.node} is not Ready")
     for reading in s.readings:
         if not reading.readable:
             return unproved(s, r, reading.unknown["*"], Cause.UNREADABLE)
-    if early := early_word(s, r):
-        return unproved(s, r, early, Cause.UNREADABLE, patience=EARLY_FOR)
+    if word := early_word(s, r):
+        return unproved(s, r, word, Cause.UNREADABLE, patience=EARLY_FOR)
     before = of_before_the_boot(s, r, found[0]) if found else ""
     if blind := before or blind_to_what_was_treated(s, r):
         return unproved(s, r, blind, Cause.UNREADABLE)

@@ -390,3 +390,21 @@ def test_and_is_replaced_if_it_is_not_ready_for_as_long_again() -> None:
     assert calls(s) == []
     s.run(30, step=1)
     assert calls(s) == [("replace", "m-0")]
+
+
+def test_a_fault_that_is_tolerated_takes_that_time_from_no_machine_under_a_new_leader() -> None:
+    text = policy("{type: Ready}", REPLACE).replace(b"    remedy", b"    after: 1m\n    remedy")
+    other = "  - {name: other, match: {type: GpuNvlink}, after: 10m, remedy: [{do: drain}, {do: reboot}]}\n"
+    s = Stage(text + other.encode())
+    s.nodes(4)
+    s.fleet()
+    s.run(5)
+    says(s, "Unknown")
+    s.run(30, step=1)
+    says(s, "False", BOOTED)
+    another_leader(s)
+    writes(s, COUNT)
+    s.run(120, step=1)
+    assert (calls(s), phase(s)) == ([], Phase.PROVING)
+    s.run(90, step=1)
+    assert calls(s) == [("replace", "m-0")]
