@@ -43,6 +43,9 @@ FORGOTTEN = timedelta(hours=1)
 """A series that was good and is gone for so long is one that nobody exports any more."""
 CLOCKS_APART = 30.0
 """Seconds by which the server's clock may differ from the API server's and still counts as right."""
+FORGETS = timedelta(minutes=15)
+"""How long after its start a server may not state yet what it stated before. Prometheus has to evaluate an
+alert again, and holds one of a long ``for`` back for ten minutes (``--rules.alert.for-grace-period``)."""
 MOST_COMPLAINTS = 100
 Key = tuple[str, str, str]
 
@@ -52,7 +55,8 @@ class _Known:
     """What is known of one node by one row. ``life``: the Node and its boot, which ``began`` then at the
     latest, as far as is known, or else the Node was made then. ``gone``: since when a series is not in the
     answer any more, which was there before; ``bad``: those of them that were a fault then. ``owed``: those
-    that were a fault when the boot before ended."""
+    that were a fault when the boot before ended. ``forgot``: alerts that the server may have forgotten as it
+    was started anew, and until when they count as the same."""
 
     life: tuple[str, str]
     began: datetime | None = None
@@ -60,16 +64,20 @@ class _Known:
     gone: Mapping[Key, datetime] = field(default_factory=dict)
     bad: frozenset[Key] = frozenset()
     owed: frozenset[Key] = frozenset()
+    forgot: Mapping[Key, tuple[Stated, datetime]] = field(default_factory=dict)
 
 
 @dataclass
 class _Row:
     """One row, and what is known by it. ``latest``: the latest time on an answer, by the server's clock, and
-    when that answer came."""
+    when that answer came. ``began``: when it was answered first. ``back``: when it was first answered after
+    an outage."""
 
     row: MetricRow
     word: RowWord
     latest: tuple[float, datetime] | None = None
+    began: datetime | None = None
+    back: datetime | None = None
     nodes: dict[str, _Known] = field(default_factory=dict)
     unresolved: int = 0
 
@@ -176,16 +184,21 @@ class Poller:
         first = r.word.at is None
         if first and views and not said and not r.row.of_alerts and time_of(r.row.query):
             log.warning("Prometheus, row %s: the answer names no node, so it finds no fault", r.row.name)
+        r.began = r.began or now
+        r.back = now if first or r.word.why else r.back
         r.word = RowWord(r.row, now)
+        # Who has just begun to ask does not know what the server has forgotten.
+        new = r.row.of_alerts and now - r.began < FORGETS
+        forgets = r.back is not None and now - r.back < FORGETS
         back = r.row.looks_back
         for name in r.nodes.keys() | said.keys():
             old = _in_its_life(r.nodes.get(name), views[name], self._nodes.booted_at, now)
             of_node = _of_its_life(_bounded(said.get(name, {}), r.row), back, old.began, now)
-            known = _followed(old, of_node, now, first)
+            known = _followed(old, of_node, now, first or new)
             if r.row.of_alerts:
                 there = {k: s for k, s in known.stated.items() if k not in known.gone}
-                known = _Known(old.life, stated=there)
-            if known.stated:
+                known = _Known(old.life, stated=there, forgot=_forgot(old, there, now, forgets))
+            if known.stated or known.forgot:
                 r.nodes[name] = known
             else:
                 r.nodes.pop(name, None)
@@ -321,11 +334,20 @@ def _followed(old: _Known, said: Mapping[Key, Stated], now: datetime, first: boo
     return _Known(old.life, old.began, stated, gone, bad, old.owed)
 
 
+def _forgot(
+    old: _Known, there: Mapping[Key, Stated], now: datetime, forgets: bool
+) -> Mapping[Key, tuple[Stated, datetime]]:
+    """The alerts that fire no more, and are the same if they fire again soon. ``forgets``: the server may
+    have been started anew."""
+    went = {k: (s, now + FORGETS) for k, s in old.stated.items() if forgets and k not in there}
+    return went | {k: (s, until) for k, (s, until) in old.forgot.items() if k not in there and now < until}
+
+
 def _begun(s: Stated, old: _Known, now: datetime, first: bool) -> Stated:
     """``s``, with the moment at which it was seen to turn bad."""
-    if s.state is not State.BAD or first:
+    if s.state is not State.BAD:
         return s
-    before = old.stated.get(s.key)
+    before = old.stated.get(s.key) or (old.forgot[s.key][0] if s.key in old.forgot else None)
     if before is not None and before.state is State.BAD:
         return s._replace(begun=before.begun)
-    return s._replace(begun=now)
+    return s if first else s._replace(begun=now)
