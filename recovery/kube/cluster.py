@@ -24,6 +24,7 @@ from recovery.kube.views import (
     not_admitted,
     owner_and_node,
     pod_view,
+    reboot_view,
     running_since,
 )
 from recovery.kube.watch import FAILED
@@ -398,6 +399,21 @@ class Cluster:
         wanted = f"involvedObject.kind=Node,involvedObject.name={node},source={source}"
         path, query = "/api/v1/namespaces/default/events", {"fieldSelector": wanted}
         return folded(lambda: tuple(event_view(item) for item in self._pages(path, query)))
+
+    def list_reboots(self) -> dict[str, tuple[str, datetime]]:
+        """By Node, the last boot that a kubelet has told of: its boot ID, and when it said so, by the node's
+        clock. The server keeps Events for an hour."""
+        path = "/api/v1/namespaces/default/events"
+        query = {"fieldSelector": "involvedObject.kind=Node,reason=Rebooted,source=kubelet"}
+
+        def listed() -> dict[str, tuple[str, datetime]]:
+            found: dict[str, tuple[str, datetime]] = {}
+            for node, boot_id, at in filter(None, map(reboot_view, self._pages(path, query))):
+                if node not in found or at >= found[node][1]:
+                    found[node] = (boot_id, at)
+            return found
+
+        return folded(listed)
 
     def patch_event(self, name: str, patch: dict[str, Any]) -> None:
         path = f"/api/v1/namespaces/default/events/{quote(name)}"

@@ -159,6 +159,18 @@ def event_view(obj: Json) -> NodeEvent:
     return NodeEvent(obj.get("reason") or "", at, str(writers[-1].get("manager") or ""))
 
 
+def reboot_view(obj: Json) -> tuple[str, str, datetime] | None:
+    """Of a kubelet's Event that its machine was rebooted: the Node, the boot ID, and when that was said last.
+
+    ``Node x has been rebooted, boot id: y`` (Kubernetes, pkg/kubelet/nodestatus/setters.go).
+    """
+    node, message = (obj.get("involvedObject") or {}).get("name"), obj.get("message")
+    _, found, boot_id = message.partition("boot id: ") if isinstance(message, str) else ("", "", "")
+    if not (isinstance(node, str) and node and found and boot_id.strip()):
+        return None
+    return node, boot_id.strip(), event_view(obj).at
+
+
 @lru_cache(1024)  # most times on a Node are those of its last heartbeat
 def _moment(text: Any) -> datetime | None:
     """None for a time that is none, or is in the far future. The API server takes years that no ``datetime``

@@ -65,6 +65,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "replace_lease": ({"metadata": {"name": "l"}},),
     "create_event": ({},),
     "list_node_events": ("n", "aks-auto-repair"),
+    "list_reboots": (),
     "patch_event": ("e", {}),
     "deleting": (CLAIM,),
     "delete": (CLAIM,),

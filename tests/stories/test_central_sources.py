@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from recovery_testkit.clock import FakeClock
+from recovery_testkit.stage import Stage
 
 from recovery.model import Phase
-from tests.stories import prometheus_server
+from tests.builders.http_server import answering
+from tests.stories import loki_server, prometheus_server
+from tests.stories.loki_server import xid
 from tests.stories.scenery import pass_time, to_the_end
-from tests.stories.scenes import NO_MARKS, another_leader, boot, calls, marked, phase
-from tests.stories.test_fleet_loki import REBOOT
+from tests.stories.scenes import NO_MARKS, another_leader, boot, calls, controller, marked, phase
+from tests.stories.test_fleet_loki import REBOOT, reading, ready_now
+from tests.stories.test_fleet_loki import Scene as LogScene
 from tests.stories.test_fleet_prometheus import Scene, asking, scene
+from tests.stories.test_rows_and_labels import FLAPS, SLOWLY, LookingBack
+
+
+@pytest.fixture
+def loki() -> Iterator[loki_server.Server]:
+    with loki_server.serving(FakeClock()) as made:
+        yield made
 
 
 @pytest.fixture
 def server() -> Iterator[prometheus_server.Server]:
     with prometheus_server.serving(FakeClock()) as made:
+        yield made
+
+
+@pytest.fixture
+def looking_back() -> Iterator[LookingBack]:
+    made = LookingBack(FakeClock())
+    with answering(made):
         yield made
 
 
@@ -59,3 +78,83 @@ def test_a_server_that_is_started_anew_states_no_alert_of_before_the_boot_anew(
     fires(w)
     pass_time(w.s, 300, w.cloud, step=5)
     assert (calls(w.s), phase(w.s), marked(w.s)) == ([("reboot", "m-0")], Phase.RECOVERED, NO_MARKS)
+
+
+# ---------------------------------------------------------------- a boot in which the Node stays Ready
+
+
+def long_ready(w: LogScene | Scene) -> None:
+    for name in w.names:
+        ready_now(w, name)
+    pass_time(w.s, 4 * 3600, w.cloud, step=60)
+
+
+def boots_quickly(w: LogScene | Scene, number: int = 2) -> None:
+    """Its kubelet is Ready again within seconds, and says what it always says of a boot."""
+    boot(w.s, "node-0", f"m-0-boot-{number}")
+    w.s.store.load(rebooted_event(w.s, number))
+
+
+def rebooted_event(s: Stage, number: int) -> dict[str, Any]:
+    now = f"{s.clock.true_time():%Y-%m-%dT%H:%M:%SZ}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"node-0.rebooted.{number}", "namespace": "default"},
+        "involvedObject": {"kind": "Node", "name": "node-0", "uid": "node-0"},
+        "reason": "Rebooted",
+        "message": f"Node node-0 has been rebooted, boot id: m-0-boot-{number}",
+        "source": {"component": "kubelet", "host": "node-0"},
+        "type": "Warning",
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
+
+
+def log_scene(server: loki_server.Server) -> LogScene:
+    w = LogScene(server, reading(REBOOT)).start()
+    long_ready(w)
+    return w
+
+
+def test_a_line_from_before_a_boot_that_nobody_saw_treats_no_machine(loki: loki_server.Server) -> None:
+    w = log_scene(loki)
+    w.s.kill(controller(w.s))
+    w.s.clock.advance(120)
+    loki.put(xid(79, 14500.0), node="node-0")
+    w.s.clock.advance(60)
+    boots_quickly(w)
+    w.s.clock.advance(120)
+    w.s.fleet("controller")
+    pass_time(w.s, 300, w.cloud, step=5)
+    assert calls(w.s) == []
+
+
+@pytest.mark.parametrize(("ago", "later"), [(120, 20), (3000, 900), (3000, 20)])
+def test_a_line_of_a_boot_that_nobody_saw_is_a_fault(loki: loki_server.Server, ago: int, later: int) -> None:
+    w = log_scene(loki)
+    w.s.kill(controller(w.s))
+    w.s.clock.advance(60)
+    boots_quickly(w)
+    w.s.clock.advance(ago)
+    w.s.fleet("controller")
+    pass_time(w.s, later, w.cloud, step=5)
+    loki.put(xid(79, ago + later), node="node-0")
+    pass_time(w.s, 60, w.cloud, step=5)
+    assert calls(w.s) == [("reboot", "m-0")]
+
+
+def test_what_looks_back_to_before_a_boot_that_nobody_saw_treats_no_machine(
+    looking_back: LookingBack,
+) -> None:
+    w = scene(looking_back, asking(FLAPS, remedy=SLOWLY))
+    long_ready(w)
+    w.s.kill(controller(w.s))
+    looking_back.put("ib_dev", 3, node="node-0")
+    w.s.clock.advance(60)
+    boots_quickly(w)
+    w.s.clock.advance(300)
+    w.s.fleet("controller")
+    pass_time(w.s, 1200, w.cloud, step=5)
+    assert calls(w.s) == []

@@ -30,6 +30,7 @@ class Fleet:
         self.nodes = {name: node(name) for name in ("a", "b")}
         self.at = NOW
         self.known = NOW - timedelta(hours=1)
+        self.told: datetime | None = None
         self.lines: list[tuple[datetime, str, str]] = []
         self.error: Exception | None = None
         self.windows: list[tuple[timedelta, timedelta]] = []
@@ -63,6 +64,9 @@ class Fleet:
 
     def known_since(self, name: str, boot_id: str) -> datetime:
         return self.known
+
+    def told_at(self, name: str) -> datetime | None:
+        return self.told
 
     def silent(self) -> str:
         return ""

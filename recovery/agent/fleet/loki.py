@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 from recovery.agent.fleet.names import NodeNames
-from recovery.agent.fleet.nodes import Changed, Nodes, life_of
+from recovery.agent.fleet.nodes import BOOTS_IN, Changed, Nodes, life_of
 from recovery.catalog import kernel_lines
 from recovery.catalog.kernel_lines import Said
 from recovery.errors import Unreadable
@@ -299,14 +299,15 @@ class LogReader:
     def _began(self, view: NodeView, life: str) -> datetime | None:
         """From when on a line is surely of this boot; None: nothing is known of that.
 
-        Of a node that was there when this reader began: since it is Ready. A kubelet that starts, as it does
-        with each boot, is not Ready at first.
+        Of a node that was there when this reader began: since its kubelet said so, or since it is Ready. A
+        kubelet that starts, as it does with each boot, is mostly not Ready at first.
         """
         known = self._nodes.known_since(view.name, view.boot_id)
         there = self._at_start is not None and self._at_start.get(view.name) == life
-        if known is not None and there and view.ready_since is not None:
-            return min(known, view.ready_since)
-        return known
+        if known is None or not there:
+            return known
+        told = self._nodes.told_at(view.name)
+        return min(known, told - BOOTS_IN if told is not None else view.ready_since or known)
 
     # ------------------------------------------------------------ after a round
 

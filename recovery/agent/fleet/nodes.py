@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -103,6 +103,7 @@ class Nodes:
         self._remembers = remembers
         self._failed = failed
         self._went: dict[str, tuple[NodeView, datetime]] = {}
+        self._told_boots: Mapping[str, tuple[str, datetime]] | None = None
         self._version = ""
         self._heard_at = float("-inf")
         self._backoff = Backoff(clock, FIRST_PAUSE, WORST_PAUSE, random.Random())  # noqa: S311 - jitter
@@ -170,14 +171,23 @@ class Nodes:
         return boots.since - BOOTS_IN if boots is not None and boots.last == boot_id else None
 
     def booted_at(self, name: str) -> datetime | None:
-        """When its boot of now began at the latest: it was seen to begin, or the Node has been Ready since. A
-        kubelet that starts, as it does with each boot, is not Ready at first. None: that is not said."""
+        """When its boot of now began at the latest: it was seen to begin, its kubelet has said so, or it is
+        Ready since. A kubelet that starts, as it does with each boot, is mostly not Ready at first. None:
+        that is not said."""
         boots, node = self._boots.get(name), self._nodes.get(name)
         if boots is None:
             return None
         if boots.before or boots.others or node is None or not node.ready:
             return boots.since
+        if (told := self.told_at(name)) is not None:
+            return told
         return min(node.ready_since, boots.since) if node.ready_since is not None else None
+
+    def told_at(self, name: str) -> datetime | None:
+        """When its kubelet said that its boot of now had begun, before this process watched; None: it has
+        not, or more than an hour before."""
+        boots, (boot_id, at) = self._boots.get(name), (self._told_boots or {}).get(name, ("", None))
+        return min(at, boots.since) if boots is not None and at and boot_id == boots.last else None
 
     def stands_since(self, name: str, boot_id: str) -> datetime | None:
         """``known_since`` of what stands on the Node itself: since etcd was restored, that may be over. It
@@ -217,6 +227,8 @@ class Nodes:
 
     def once(self, stop: threading.Event) -> None:
         """List all Nodes where that is needed; then one watch, until the server ends it."""
+        if self._told_boots is None:
+            self._ask_for_boots()
         if not self._version:
             self._list()
         for change in watch_nodes(self._streams, self._selector, self._version):
@@ -225,6 +237,18 @@ class Nodes:
             if stop.is_set():
                 return
         self._heard_at = self._clock.monotonic()  # the server has ended it, so it was there
+
+    def _ask_for_boots(self) -> None:
+        """What kubelets said of boots before this process watched. Without it, it goes by what is Ready."""
+        try:
+            self._told_boots = self._cluster.list_reboots()
+        except ApiError as error:  # the Nodes are watched all the same, and this is asked for after that
+            log.warning("the kubelets' Events of boots: %s", error)
+            self._failed("api")
+        except Exception:
+            log.exception("the kubelets' Events of boots: a bug; they are not read")
+            self._failed("bug")
+            self._told_boots = {}
 
     def _list(self) -> None:
         """All Nodes as they are now. Those that went meanwhile are gone."""
