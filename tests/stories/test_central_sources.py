@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tests.builders.http_server import answering
 from tests.stories import loki_server, prometheus_server
 from tests.stories.loki_server import xid
 from tests.stories.scenery import pass_time, to_the_end
-from tests.stories.scenes import NO_MARKS, another_leader, boot, calls, controller, marked, phase
+from tests.stories.scenes import NO_MARKS, another_leader, boot, calls, controller, marked, patch_node, phase
 from tests.stories.test_fleet_loki import REBOOT, reading, ready_now
 from tests.stories.test_fleet_loki import Scene as LogScene
 from tests.stories.test_fleet_prometheus import Scene, asking, scene
@@ -157,4 +158,59 @@ def test_what_looks_back_to_before_a_boot_that_nobody_saw_treats_no_machine(
     w.s.clock.advance(300)
     w.s.fleet("controller")
     pass_time(w.s, 1200, w.cloud, step=5)
+    assert calls(w.s) == []
+
+
+# ---------------------------------------------------------------- a dmesg that is started anew
+
+
+DAY = 86400.0
+
+
+def ready_for(w: LogScene, node: str, seconds: float) -> None:
+    since = f"{w.s.clock.true_time() - timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
+    condition = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastTransitionTime": since}
+    patch_node(w.s, node, {"status": {"conditions": [condition]}}, "status", "kubelet")
+
+
+@pytest.mark.parametrize("after", [600, 2400, 7200])
+def test_a_line_of_hours_before_the_controller_that_is_printed_once_more_treats_no_machine(
+    loki: loki_server.Server, after: float
+) -> None:
+    """Its machine has been up for ten days, and a person has looked at it two hours ago."""
+    w = LogScene(loki, reading(REBOOT))
+    ready_for(w, "node-0", 10 * DAY)
+    w.start()
+    pass_time(w.s, after, w.cloud, step=30)
+    loki.put(xid(79, 10 * DAY - 7200), node="node-0")  # the DaemonSet of ``dmesg -w`` is rolled out
+    pass_time(w.s, 120, w.cloud, step=5)
+    assert calls(w.s) == []
+
+
+def test_a_line_of_days_after_a_boot_that_nobody_saw_is_a_fault_once_another_agrees(
+    loki: loki_server.Server,
+) -> None:
+    """No Event is left of that boot. Of two lines neither is printed once more where both say when the kernel
+    began."""
+    w = LogScene(loki, reading(REBOOT))
+    ready_for(w, "node-0", 10 * DAY)
+    w.start()
+    pass_time(w.s, 60, w.cloud, step=30)
+    for up in (2 * DAY, 2 * DAY + 30, 2 * DAY + 61):
+        assert calls(w.s) == []
+        loki.put(xid(79, up), node="node-0")
+        pass_time(w.s, 30 if up < 2 * DAY + 30 else 31, w.cloud, step=1)
+    pass_time(w.s, 30, w.cloud, step=5)
+    assert calls(w.s) == [("reboot", "m-0")]
+
+
+def test_lines_that_a_dmesg_prints_again_and_again_agree_on_nothing(loki: loki_server.Server) -> None:
+    """Its container is in a crash loop of 100 s, and so were the lines apart."""
+    w = LogScene(loki, reading(REBOOT))
+    ready_for(w, "node-0", 10 * DAY)
+    w.start()
+    for _ in range(8):
+        for n in range(5):
+            loki.put(xid(79, 2 * DAY + 100 * n), node="node-0", ago=1 - n / 1000)
+        pass_time(w.s, 100, w.cloud, step=5)
     assert calls(w.s) == []

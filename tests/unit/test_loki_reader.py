@@ -65,6 +65,9 @@ class Fleet:
     def known_since(self, name: str, boot_id: str) -> datetime:
         return self.known
 
+    def booted_at(self, name: str) -> datetime | None:
+        return self.told or self.nodes[name].ready_since
+
     def told_at(self, name: str) -> datetime | None:
         return self.told
 

@@ -37,6 +37,8 @@ OVERLAP = timedelta(seconds=30)
 """How much of the past each round asks for once more: lines that were written together may arrive apart."""
 LOOK_BACK = timedelta(minutes=15)
 """How far back the first round asks, and no round asks further. Nothing is done about what is older."""
+APART, AGREE = timedelta(minutes=1), timedelta(seconds=5)
+"""Lines that are so far apart, and agree so well on when the kernel began, are printed for the first time."""
 MOST_ASIDE = 20
 """Lines of one node that are kept for its next boot."""
 LATE_EVERY = timedelta(minutes=5)
@@ -63,23 +65,39 @@ class Asks(Protocol):
 
 @dataclass
 class _Known:
-    """What is known of one node in one boot, which ``began`` then, as far as lines are concerned. ``aside``:
-    the latest lines that are too old for this boot. They may be of the next one, which the watch shows later.
+    """What is known of one node in one boot, of which lines are read that were written since it ``began``.
+
+    ``up``: when the kernel had begun at the latest. ``aside``: the latest lines that are too old for this
+    boot. They may be of the next one, which the watch shows later.
     """
 
     life: str
     began: datetime | None
+    up: datetime | None
     stated: dict[Pair, Stated] = field(default_factory=dict)
     aside: tuple[tuple[Said, str, datetime], ...] = ()
 
     def take(self, said: Said, line: str, at: datetime, *, past: bool) -> None:
         """What ``line`` states, in this boot."""
-        assert self.began is not None
-        if said.stamp is not None and _printed_again(said.stamp, self.began, at):
+        assert self.up is not None
+        if said.stamp is not None and _printed_again(said.stamp, self.up, at):
             self.aside = (*self.aside, (said, line, at))[-MOST_ASIDE:]
+            if (began := _agreed(self.aside, said.stamp, at)) is not None:
+                self._begin(began)
             return
+        if said.stamp is not None:
+            self.up = min(self.up, at - timedelta(seconds=said.stamp))
         pair = (said.type, said.reason)
         self.stated[pair] = stated(self.stated.get(pair), said, line, at, past=past)
+
+    def _begin(self, began: datetime) -> None:
+        """The kernel began then: nobody saw this boot, and the Node stayed Ready."""
+        self.began = self.up = began
+        self.stated = {pair: s for pair, s in self.stated.items() if s.last >= began}
+        aside, self.aside = self.aside, ()
+        for said, line, at in aside:
+            if at >= began:
+                self.take(said, line, at, past=False)
 
 
 class LogReader:
@@ -283,7 +301,7 @@ class LogReader:
         life, old = life_of(view), self._known.get(view.name)
         if old is not None and old.life == life:
             return old
-        made = _Known(life, self._began(view, life))
+        made = _Known(life, self._began(view, life), self._up(view))
         if old is not None and made.began is not None:
             made.stated = {
                 pair: replace(s, since=s.last, anew=s.last, times=(s.last,))
@@ -308,6 +326,11 @@ class LogReader:
             return known
         told = self._nodes.told_at(view.name)
         return min(known, told - BOOTS_IN if told is not None else view.ready_since or known)
+
+    def _up(self, view: NodeView) -> datetime | None:
+        """When the kernel of this boot had begun at the latest, whatever the reader has read by then."""
+        known = self._nodes.known_since(view.name, view.boot_id)
+        return min(known, self._nodes.booted_at(view.name) or known) if known is not None else None
 
     # ------------------------------------------------------------ after a round
 
@@ -345,14 +368,30 @@ def counted_by(policy: Policy) -> Callable[[str], bool]:
     return lambda reason: any(fnmatchcase(reason, pattern) for pattern in patterns)
 
 
-def _printed_again(stamp: float, began: datetime, at: datetime) -> bool:
-    """Whether a line of ``at`` was written long before that, ``stamp`` seconds after a boot that was
-    under way at ``began``. A ``dmesg`` that is started anew prints all that the kernel still has.
+def _printed_again(stamp: float, up: datetime, at: datetime) -> bool:
+    """Whether a line of ``at`` was written long before that, ``stamp`` seconds after the kernel began, which
+    was ``up`` by then. A ``dmesg`` that is started anew prints all that the kernel still has.
 
-    The kernel's clock is never set, and may be off by some parts in a thousand.
+    The kernel's clock is never set, and is off by less than a part in a thousand: Linux compares it with
+    another one when it starts, to 500 millionths at least (arch/x86/kernel/tsc.c).
     """
-    up = (at - began).total_seconds()
-    return up - stamp > LOOK_BACK.total_seconds() + up / 100
+    since = (at - up).total_seconds()
+    return since - stamp > LOOK_BACK.total_seconds() + since / 1000
+
+
+def _agreed(lines: Sequence[tuple[Said, str, datetime]], stamp: float, at: datetime) -> datetime | None:
+    """When the kernel began, where the last of these lines, of ``at``, agrees on that with one of a minute
+    before, and none in between says otherwise. Then neither is printed again: all that a ``dmesg`` prints at
+    once is of one moment, and of different ages. None: they do not."""
+    began = at - timedelta(seconds=stamp)
+    for said, _, of in sorted(lines, key=lambda x: x[2], reverse=True):
+        if said.stamp is None or of > at:
+            continue
+        if abs(of - timedelta(seconds=said.stamp) - began) > AGREE:
+            return None
+        if at - of >= APART:
+            return min(began, of - timedelta(seconds=said.stamp))
+    return None
 
 
 def _ns(at: datetime) -> int:
