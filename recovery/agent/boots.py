@@ -27,7 +27,8 @@ class Boots:
     ``heard``: when its kubelet last wrote, by its own clock. ``doubted``: since when the Node names another
     boot with an older heartbeat. ``unheard``: its kubelet has not written since the Node was first seen.
     ``restored``: when the Node was seen to have gone back to an earlier moment of this boot. ``others``: the
-    machines that had the same name before, each with a boot that it was seen in.
+    machines that had the same name before, each with a boot that it was seen in. ``left``, ``came``: when the
+    kubelet wrote last in the boot before, and first in this one, by the node's clock; None: nobody saw that.
     """
 
     machine: str
@@ -39,6 +40,8 @@ class Boots:
     unheard: bool = True
     restored: datetime | None = None
     others: tuple[tuple[str, str], ...] = ()
+    left: datetime | None = None
+    came: datetime | None = None
 
     def then(self, node: NodeView, now: datetime) -> Boots:
         """What is known after ``node`` was seen.
@@ -61,7 +64,19 @@ class Boots:
             if now - doubted < BEHIND:
                 return replace(self, doubted=doubted)
         before = (*self.before, self.last)[-MOST_BOOTS:]
-        return Boots(self.machine, boot_id, now, heard, before, unheard=False, others=self.others)
+        written = heard is not None and self.heard is not None and heard > self.heard
+        left, came = (self.heard, heard) if written else (None, None)
+        return Boots(
+            self.machine,
+            boot_id,
+            now,
+            heard,
+            before,
+            unheard=False,
+            others=self.others,
+            left=left,
+            came=came,
+        )
 
     def of(self, node: NodeView) -> NodeView:
         """``node`` in the boot that its machine is in."""
@@ -83,6 +98,8 @@ class Boots:
             unheard=unheard,
             restored=self.restored,
             others=self.others,
+            left=self.left,
+            came=self.came,
         )
 
 

@@ -214,3 +214,58 @@ def test_lines_that_a_dmesg_prints_again_and_again_agree_on_nothing(loki: loki_s
             loki.put(xid(79, 2 * DAY + 100 * n), node="node-0", ago=1 - n / 1000)
         pass_time(w.s, 100, w.cloud, step=5)
     assert calls(w.s) == []
+
+
+# ---------------------------------------------------------------- clocks of nodes that are minutes off
+
+
+def clock_off(w: LogScene, seconds: float, boot_id: str = "m-0-boot-1") -> None:
+    """The kubelet of node-0 writes, by its clock, that its machine is well."""
+    now = f"{w.s.clock.true_time() + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
+    (old,) = w.s.node("node-0")["status"]["conditions"]
+    written = {"conditions": [old | {"lastHeartbeatTime": now}], "nodeInfo": {"bootID": boot_id}}
+    patch_node(w.s, "node-0", {"status": written}, "status", "kubelet")
+
+
+@pytest.mark.parametrize("line", [xid(79, 14500.0), xid(79).partition("] ")[2]], ids=["stamp", "no stamp"])
+@pytest.mark.parametrize("ahead", [30, 300])
+def test_a_line_of_the_boot_before_by_a_clock_that_is_ahead_treats_no_machine(
+    loki: loki_server.Server, ahead: int, line: str
+) -> None:
+    w = log_scene(loki)
+    clock_off(w, ahead)
+    pass_time(w.s, 10, w.cloud, step=1)
+    loki.put(line, node="node-0", ago=-ahead)
+    pass_time(w.s, 20, w.cloud, step=1)
+    clock_off(w, ahead, "m-0-boot-2")
+    pass_time(w.s, 600, w.cloud, step=5)
+    assert calls(w.s) == []
+
+
+@pytest.mark.parametrize("behind", [30, 300])
+def test_a_line_of_the_boot_of_now_by_a_clock_that_is_behind_is_a_fault(
+    loki: loki_server.Server, behind: int
+) -> None:
+    w = log_scene(loki)
+    clock_off(w, -behind)
+    pass_time(w.s, 20, w.cloud, step=1)
+    clock_off(w, -behind, "m-0-boot-2")
+    pass_time(w.s, 10, w.cloud, step=1)
+    loki.put(xid(79, 25.0), node="node-0", ago=behind)
+    pass_time(w.s, 600, w.cloud, step=5)
+    assert calls(w.s) == [("reboot", "m-0")]
+
+
+@pytest.mark.parametrize("behind", [0, 30, 300])
+def test_one_of_the_boot_before_by_such_a_clock_treats_no_machine(
+    loki: loki_server.Server, behind: int
+) -> None:
+    w = log_scene(loki)
+    clock_off(w, -behind)
+    pass_time(w.s, 20, w.cloud, step=1)
+    loki.put(xid(79, 25.0), node="node-0", ago=behind)  # a dmesg that was started anew has printed it
+    loki.put(xid(79, 14500.0), node="node-0", ago=behind)
+    w.s.clock.advance(20)
+    clock_off(w, -behind, "m-0-boot-2")
+    pass_time(w.s, 600, w.cloud, step=5)
+    assert calls(w.s) == []

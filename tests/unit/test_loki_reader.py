@@ -31,6 +31,7 @@ class Fleet:
         self.at = NOW
         self.known = NOW - timedelta(hours=1)
         self.told: datetime | None = None
+        self.wrote: tuple[datetime, datetime] | None = None
         self.lines: list[tuple[datetime, str, str]] = []
         self.error: Exception | None = None
         self.windows: list[tuple[timedelta, timedelta]] = []
@@ -67,6 +68,9 @@ class Fleet:
 
     def booted_at(self, name: str) -> datetime | None:
         return self.told or self.nodes[name].ready_since
+
+    def between(self, name: str) -> tuple[datetime, datetime] | None:
+        return self.wrote
 
     def told_at(self, name: str) -> datetime | None:
         return self.told

@@ -67,15 +67,31 @@ class Asks(Protocol):
 class _Known:
     """What is known of one node in one boot, of which lines are read that were written since it ``began``.
 
-    ``up``: when the kernel had begun at the latest. ``aside``: the latest lines that are too old for this
-    boot. They may be of the next one, which the watch shows later.
+    ``up``: when the kernel had begun at the latest. ``between``: when its kubelet wrote last in the boot
+    before, and first in this one, by the node's clock, as lines are. ``aside``: the latest lines that are too
+    old for this boot. They may be of the next one, which the watch shows later.
     """
 
     life: str
     began: datetime | None
     up: datetime | None
+    between: tuple[datetime, datetime] | None = None
     stated: dict[Pair, Stated] = field(default_factory=dict)
     aside: tuple[tuple[Said, str, datetime], ...] = ()
+
+    def is_of_now(self, stamp: float | None, at: datetime) -> bool:
+        """Whether a line of ``at`` may be of this boot. The clock of a node may be minutes off. Then the
+        kernel's own ``stamp`` tells its boots apart."""
+        if self.began is None:
+            return False
+        if self.between is None:
+            return at >= self.began
+        left, came = self.between
+        started = at - timedelta(seconds=stamp) if stamp is not None else None
+        if started is not None and started < left - LOOK_BACK:
+            return False
+        sure = started is not None and started >= left
+        return at >= (min if sure else max)(self.began, came - BOOTS_IN)
 
     def take(self, said: Said, line: str, at: datetime, *, past: bool) -> None:
         """What ``line`` states, in this boot."""
@@ -286,11 +302,10 @@ class LogReader:
         if not said:
             return
         known, at = self._of(view), _moment(line.ns)
-        if known.began is None or at < known.began:
-            return
         past = self._answered is None
         for each in said:
-            known.take(each, line.text, at, past=past)
+            if known.is_of_now(each.stamp, at):
+                known.take(each, line.text, at, past=past)
 
     def _of(self, view: NodeView) -> _Known:
         """What is known of the node in its boot of now.
@@ -301,15 +316,16 @@ class LogReader:
         life, old = life_of(view), self._known.get(view.name)
         if old is not None and old.life == life:
             return old
-        made = _Known(life, self._began(view, life), self._up(view))
+        between = self._nodes.between(view.name)
+        made = _Known(life, self._began(view, life), self._up(view), between)
         if old is not None and made.began is not None:
             made.stated = {
                 pair: replace(s, since=s.last, anew=s.last, times=(s.last,))
                 for pair, s in old.stated.items()
-                if s.last >= made.began
+                if made.is_of_now(s.stamp, s.last)
             }
             for each, text, at in old.aside:
-                if at >= made.began:
+                if made.is_of_now(each.stamp, at):
                     made.take(each, text, at, past=False)
         self._known[view.name] = made
         return made

@@ -183,6 +183,14 @@ class Nodes:
             return told
         return min(node.ready_since, boots.since) if node.ready_since is not None else None
 
+    def between(self, name: str) -> tuple[datetime, datetime] | None:
+        """When its kubelet wrote last in the boot before, and first in this one, by the node's clock. None:
+        nobody saw that."""
+        boots = self._boots.get(name)
+        if boots is None or boots.left is None or boots.came is None:
+            return None
+        return boots.left, boots.came
+
     def told_at(self, name: str) -> datetime | None:
         """When its kubelet said that its boot of now had begun, before this process watched; None: it has
         not, or more than an hour before."""
