@@ -403,3 +403,18 @@ def test_what_happened_now_and_then_in_weeks_is_not_counted_as_of_now() -> None:
         f.log(line)
     f.round()
     assert f.faults("a") == []
+
+
+@pytest.mark.parametrize("ahead", [timedelta(minutes=10), timedelta(hours=1)])
+def test_a_time_of_the_api_server_that_is_set_back_stops_no_reading(ahead: timedelta) -> None:
+    """Loki refuses a question whose end is before its start."""
+    f = Fleet()
+    f.round()
+    f.round(ahead)
+    f.lines.append((f.at - ahead, "a", xid(79)))
+    f.round()
+    f.at -= ahead
+    f.lines.append((f.at, "b", xid(79)))
+    f.round()
+    assert all(start > end for start, end in f.windows)
+    assert (f.faults("a"), f.faults("b")) == (["GpuXid79"], ["GpuXid79"])

@@ -240,6 +240,9 @@ class LogReader:
         """From when on this round asks, and whether that is for what may have come late."""
         earliest = end - _nanoseconds(LOOK_BACK)
         self._read_to = self._read_to or end  # what was written before the first round is owed by nobody
+        if self._read_to > end:  # the time was set back; what it is now may not have been asked for before
+            self._read_to, self._go_on, self._late_at = end, None, now - LATE_EVERY
+            self._gap = (self._gap[0], now) if self._gap is not None else None
         if self._read_to < earliest:
             gap = f"the lines from {_moment(self._read_to):%H:%M:%SZ} to {_moment(earliest):%H:%M:%SZ}"
             self._miss(f"{gap} were not read: {span(LOOK_BACK)} are the most that is looked back", now)
