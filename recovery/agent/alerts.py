@@ -7,6 +7,7 @@ sidecar asks itself, and only while its own node waits for something that an ale
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -25,6 +26,9 @@ EVERY = 15.0
 """Seconds between two questions to a Prometheus server."""
 FRESH_FOR = 60.0
 """Seconds for which an answer counts."""
+FORGETS = timedelta(minutes=15)
+"""How long after its start a server may not state yet what it stated before. Prometheus has to evaluate an
+alert again, and holds one of a long ``for`` back for ten minutes (``--rules.alert.for-grace-period``)."""
 MOST, LONGEST = 1000, 200
 """The most names in an answer, and characters in a name. A larger answer is not used at all."""
 
@@ -37,7 +41,11 @@ class Asks(Protocol):
 
 
 class AlertWatch:
-    """What fires, as ``server`` last said. One thread calls ``once`` or ``ask``; any may ask ``now``."""
+    """What fires, as ``server`` last said. One thread calls ``once`` or ``ask``; any may ask ``now``.
+
+    A server that was down may have been started anew. What fired right before that, and is not there now,
+    counts for ``FORGETS`` as if it fired.
+    """
 
     def __init__(self, server: Asks, clock: Clock) -> None:
         self._server = server
@@ -45,6 +53,8 @@ class AlertWatch:
         self._heard: tuple[float, tuple[str, ...]] | None = None
         self._why = "Prometheus has not been asked yet"
         self._asked_at = float("-inf")
+        self._at_outage: tuple[str, ...] = ()
+        self._forgot: Mapping[str, float] = {}
 
     def ask(self) -> None:
         """``once``, unless it was asked less than ``EVERY`` seconds ago."""
@@ -59,9 +69,15 @@ class AlertWatch:
         except Unreadable as error:
             if error.reason != self._why:
                 log.warning("Prometheus, alerts that block: %s", error.reason)
+            if not self._why and self.now().unknown == "":
+                self._at_outage = self._heard[1] if self._heard is not None else ()
             self._why = error.reason
             return
-        self._heard, self._why = (self._clock.monotonic(), found), ""
+        now = self._clock.monotonic()
+        forgot = {**dict.fromkeys(self._at_outage, now + FORGETS.total_seconds()), **self._forgot}
+        self._at_outage = ()
+        self._forgot = {name: until for name, until in forgot.items() if name not in found and now < until}
+        self._heard, self._why = (now, found), ""
 
     def now(self) -> Alerts:
         """What is known: an old answer is none."""
@@ -70,7 +86,7 @@ class AlertWatch:
             return Alerts(unknown=self._why)
         age = self._clock.monotonic() - heard[0]
         if age <= FRESH_FOR:
-            return Alerts(heard[1], unknown="")
+            return Alerts(tuple(sorted({*heard[1], *self._forgot})), unknown="")
         return Alerts(
             unknown=f"{self._why or 'Prometheus was not asked'}, for {span(timedelta(seconds=age))}"
         )

@@ -479,6 +479,51 @@ def test_an_alert_that_fires_blocks_and_lets_go(server: Server) -> None:
     assert calls(w.s) == [("replace", "m-0")]
 
 
+def stays_sick(w: Scene, seconds: int) -> None:
+    """Its detector renews what it says."""
+    for _ in range(seconds // 20):
+        now = f"{w.s.clock.true_time():%Y-%m-%dT%H:%M:%SZ}"
+        said = {"type": "NeuronHealth", "status": "True", "reason": "NeuronHasError_DMA_ERROR"}
+        conditions = [{"type": "Ready", "status": "True"}, {**said, "lastHeartbeatTime": now}]
+        patch_node(w.s, "node-0", {"status": {"conditions": conditions}}, "status", "npd")
+        pass_time(w.s, 20, step=5)
+
+
+def starts_anew(w: Scene) -> None:
+    """The server. It states no alert until it has evaluated it again."""
+    w.server.answer = (503, b"Service Unavailable")
+    stays_sick(w, 40)
+    w.server.answer = None
+    w.server.drop("ALERTS")
+
+
+def test_an_alert_that_its_server_has_forgotten_for_some_minutes_still_blocks(server: Server) -> None:
+    w = scene(server)
+    fires(w)
+    pass_time(w.s, 20)
+    starts_anew(w)
+    stays_sick(w, 600)
+    assert nothing_has_started(w.s)
+    assert said(w).endswith("waiting: blocked: alert ClusterUpgradeRunning fires")
+    fires(w)
+    stays_sick(w, 60)
+    w.server.drop("ALERTS")
+    stays_sick(w, 60)
+    assert calls(w.s) == [("replace", "m-0")]
+
+
+def test_one_that_ended_while_its_server_was_away_blocks_for_a_quarter_of_an_hour(server: Server) -> None:
+    w = scene(server)
+    fires(w)
+    pass_time(w.s, 20)
+    for _ in range(2):
+        starts_anew(w)
+        stays_sick(w, 400)
+    assert nothing_has_started(w.s)
+    stays_sick(w, 120)
+    assert calls(w.s) == [("replace", "m-0")]
+
+
 def test_alerts_of_another_name_and_those_that_are_pending_block_nothing(server: Server) -> None:
     w = scene(server)
     fires(w, "Watchdog")

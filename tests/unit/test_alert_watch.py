@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from recovery_testkit.clock import FakeClock
 
-from recovery.agent.alerts import QUERY, AlertWatch
+from recovery.agent.alerts import FORGETS, QUERY, AlertWatch
 from recovery.errors import NoAnswer, Unreadable
 from recovery.model import Alerts
 
@@ -50,6 +50,33 @@ def test_an_answer_counts_for_a_minute() -> None:
     assert watch.now() == Alerts(("A",), unknown="")
     clock.advance(1)
     assert watch.now() == Alerts((), "connection refused, for 61 s")
+
+
+def test_what_fired_before_an_outage_counts_for_a_while_after_it() -> None:
+    """The server may have been started anew."""
+    server, clock = Server("A", "B"), FakeClock()
+    watch = AlertWatch(server, clock)
+    watch.once()
+    server.result = NoAnswer("connection refused")
+    watch.once()
+    server.result = [{"metric": {"alertname": "B"}}]
+    watch.once()
+    assert watch.now() == Alerts(("A", "B"), unknown="")
+    server.result = []
+    watch.once()
+    assert watch.now() == Alerts(("A",), unknown="")
+    clock.advance(FORGETS.total_seconds())
+    watch.once()
+    assert watch.now() == Alerts((), unknown="")
+
+
+def test_what_a_sidecar_heard_long_before_an_outage_does_not() -> None:
+    server, clock = Server("A"), FakeClock()
+    watch = AlertWatch(server, clock)
+    watch.once()
+    clock.advance(3600)
+    server.result = NoAnswer("connection refused")
+    watch.once()
     server.result = []
     watch.once()
     assert watch.now() == Alerts((), unknown="")

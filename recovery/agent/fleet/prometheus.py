@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from recovery.agent.alerts import Asks
+from recovery.agent.alerts import FORGETS, Asks
 from recovery.agent.fleet.names import NodeNames
 from recovery.agent.fleet.nodes import Changed, Nodes
 from recovery.errors import NoAnswer, Unreadable
@@ -43,9 +43,6 @@ FORGOTTEN = timedelta(hours=1)
 """A series that was good and is gone for so long is one that nobody exports any more."""
 CLOCKS_APART = 30.0
 """Seconds by which the server's clock may differ from the API server's and still counts as right."""
-FORGETS = timedelta(minutes=15)
-"""How long after its start a server may not state yet what it stated before. Prometheus has to evaluate an
-alert again, and holds one of a long ``for`` back for ten minutes (``--rules.alert.for-grace-period``)."""
 MOST_COMPLAINTS = 100
 Key = tuple[str, str, str]
 
