@@ -77,7 +77,7 @@ def life_of(node: NodeView) -> str:
 
 class Nodes:
     """The Nodes of the label selector ``selector``; "" is all of them. ``remembers``: for how long those are
-    known that have gone."""
+    known that have gone. ``reads_events``: of boots before it watched. Who only observes has no right to."""
 
     def __init__(
         self,
@@ -89,6 +89,7 @@ class Nodes:
         census: Kept,
         remembers: timedelta = timedelta(0),
         failed: Failed = lambda _: None,
+        reads_events: bool = True,
     ) -> None:
         self._cluster = cluster
         self._streams = streams
@@ -103,7 +104,7 @@ class Nodes:
         self._remembers = remembers
         self._failed = failed
         self._went: dict[str, tuple[NodeView, datetime]] = {}
-        self._told_boots: Mapping[str, tuple[str, datetime]] | None = None
+        self._told_boots: Mapping[str, tuple[str, datetime]] | None = None if reads_events else {}
         self._version = ""
         self._heard_at = float("-inf")
         self._backoff = Backoff(clock, FIRST_PAUSE, WORST_PAUSE, random.Random())  # noqa: S311 - jitter

@@ -129,7 +129,7 @@ class Replica:
         place = (self._cluster(), around.streams, around.clock)
         after = tolerated(around.policy)
         gone_for = after + GONE_TOO if after is not None else timedelta(0)
-        self.nodes = Nodes(*place, around.selector, self._changed, counted, gone_for, self._failed)
+        self.nodes = Nodes(*place, around.selector, self._changed, counted, gone_for, self._failed, around.on)
         self._records = self._objects("records", RECORDS, {"labelSelector": NOT_SICK})
         self._gates = self._objects("the gate", GATES, {"fieldSelector": f"metadata.name={NAME}"})
         self._recent = Recent(around.clock, self._is_still)
