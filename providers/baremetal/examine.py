@@ -11,7 +11,7 @@ from recovery.model import Machine, Preflight
 from recovery.provider.protocol import Finding
 
 
-def told_of(inventory: Inventory, needed: bool | None = True) -> Iterator[Finding]:
+def told_of(inventory: Inventory, needed: bool | None) -> Iterator[Finding]:
     """Where the BMCs are. ``needed``: what it is where nothing says so."""
     try:
         count = len(inventory.entries())
@@ -28,12 +28,8 @@ def told_of(inventory: Inventory, needed: bool | None = True) -> Iterator[Findin
     yield Finding(NAME, ok, f"power by Redfish; {told}", "" if ok else "set BMC_INVENTORY")
 
 
-def without_a_node(inventory: Inventory, reboots: bool, asks: bool) -> Iterator[Finding]:
-    """The inventory, and each Secret that it names. ``asks``: by the credentials here BMCs are asked."""
-    missing = False if reboots else None
-    yield from told_of(inventory, missing if asks else True)
-    if not asks or inventory.is_broken:
-        return
+def unmounted(inventory: Inventory, missing: bool | None) -> Iterator[Finding]:
+    """Each Secret that the inventory names and that is not there. ``missing``: what that is."""
     for bmc in {entry.bmc.credentials: entry.bmc for entry in inventory.entries()}.values():
         try:
             inventory.credentials_for(bmc)

@@ -204,11 +204,14 @@ class RedfishProvider(BareMetalProvider):
         """Inventory, BMC, credentials, UUID, resets. Whether one may reset shows only when it is done."""
         from providers.baremetal import examine
 
-        if machine is None:
-            yield from examine.without_a_node(self._inventory, Step.REBOOT in steps, own and self._asks)
+        asks, missing = own and self._asks, False if Step.REBOOT in steps else None
+        yield from examine.told_of(self._inventory, missing if asks else True)
+        if self._inventory.is_broken:
             return
-        yield from examine.told_of(self._inventory)
-        if self._inventory.is_broken or Step.REBOOT not in steps:
+        if machine is None:
+            yield from examine.unmounted(self._inventory, missing) if asks else ()
+            return
+        if Step.REBOOT not in steps:
             return
         try:
             self._check(machine, Step.REBOOT)

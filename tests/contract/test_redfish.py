@@ -1666,6 +1666,8 @@ def test_doctor_where_bmcs_are_asked_looks_for_each_secret_without_a_node_too(
     assert found.sentence.endswith(
         "BMC_INVENTORY is not set, and BMC_NETWORKS names no network for annotations"
     )
+    first, *_ = world.provider().examine(world.provider().identify(NODE), steps, own=True)
+    assert first == found, "with a node as without"
     world.environ["BMC_NETWORKS"] = "10.0.7.0/24"
     (found,) = world.provider().examine(None, steps, own=True)
     assert found.ok is True

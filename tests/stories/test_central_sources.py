@@ -96,6 +96,14 @@ def boots_quickly(w: LogScene | Scene, number: int = 2) -> None:
     w.s.store.load(rebooted_event(w.s, number))
 
 
+def boots_unseen(w: LogScene | Scene, ago: int) -> None:
+    """In a minute, while no controller runs. One is started so many seconds after it."""
+    w.s.clock.advance(60)
+    boots_quickly(w)
+    w.s.clock.advance(ago)
+    w.s.fleet("controller")
+
+
 def rebooted_event(s: Stage, number: int) -> dict[str, Any]:
     now = f"{s.clock.true_time():%Y-%m-%dT%H:%M:%SZ}"
     return {
@@ -124,10 +132,7 @@ def test_a_line_from_before_a_boot_that_nobody_saw_treats_no_machine(loki: loki_
     w.s.kill(controller(w.s))
     w.s.clock.advance(120)
     loki.put(xid(79, 14500.0), node="node-0")
-    w.s.clock.advance(60)
-    boots_quickly(w)
-    w.s.clock.advance(120)
-    w.s.fleet("controller")
+    boots_unseen(w, 120)
     pass_time(w.s, 300, w.cloud, step=5)
     assert calls(w.s) == []
 
@@ -136,10 +141,7 @@ def test_a_line_from_before_a_boot_that_nobody_saw_treats_no_machine(loki: loki_
 def test_a_line_of_a_boot_that_nobody_saw_is_a_fault(loki: loki_server.Server, ago: int, later: int) -> None:
     w = log_scene(loki)
     w.s.kill(controller(w.s))
-    w.s.clock.advance(60)
-    boots_quickly(w)
-    w.s.clock.advance(ago)
-    w.s.fleet("controller")
+    boots_unseen(w, ago)
     pass_time(w.s, later, w.cloud, step=5)
     loki.put(xid(79, ago + later), node="node-0")
     pass_time(w.s, 60, w.cloud, step=5)
@@ -153,10 +155,7 @@ def test_what_looks_back_to_before_a_boot_that_nobody_saw_treats_no_machine(
     long_ready(w)
     w.s.kill(controller(w.s))
     looking_back.put("ib_dev", 3, node="node-0")
-    w.s.clock.advance(60)
-    boots_quickly(w)
-    w.s.clock.advance(300)
-    w.s.fleet("controller")
+    boots_unseen(w, 300)
     pass_time(w.s, 1200, w.cloud, step=5)
     assert calls(w.s) == []
 
