@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders.histories import FAULT, TAINT, History, agent
+from tests.builders.histories import BY, FAULT, TAINT, History, agent
 from tests.search import facts
 from tests.search.facts import from_file, to_file
 from tests.search.judge import Bounds, judge
@@ -716,11 +716,22 @@ def test_a_foreign_cordon_that_is_removed_breaks_law_5() -> None:
     assert h.write("Node", "node-0", change, by=agent("node-0")).kinds() == [("law 5", "Node cordon")]
 
 
+@pytest.mark.parametrize(
+    ("by", "kinds"), [("a person", []), (agent("node-0"), [("law 5", "Node cordon")])], ids=["a person", "us"]
+)
+def test_a_persons_cordon_is_ours_once_a_person_annotates_it(by: str, kinds: list[tuple[str, str]]) -> None:
+    """To go on is what the annotation asks for. To write it ourselves would take a cordon of others."""
+    h = History().person("Node", "node-0", {"spec": {"unschedulable": True}}).after(1)
+    h.write("Node", "node-0", {"metadata": {"annotations": BY}}, by=by).after(1)
+    change = {"metadata": {"annotations": None}, "spec": {"unschedulable": None}}
+    assert h.write("Node", "node-0", change, by=agent("node-0")).kinds() == kinds
+
+
 @pytest.mark.parametrize(("ours", "kinds"), [(True, []), (False, [("law 5", "Node cordon")])])
 def test_a_foreign_cordon_that_a_restored_etcd_replaces_by_ours_is_gone(
     ours: bool, kinds: list[tuple[str, str]]
 ) -> None:
-    signed = {"metadata": {"annotations": {"noderecovery.dev/cordoned-by": "node-recovery"}}} if ours else {}
+    signed = {"metadata": {"annotations": BY}} if ours else {}
     h = History().person("Node", "node-0", {"spec": {"unschedulable": True}})
     h.write("Node", "node-0", {**signed, "spec": {"unschedulable": True}}, by="etcd")
     change = {"metadata": {"annotations": None}, "spec": {"unschedulable": None}}

@@ -55,6 +55,8 @@ class Foreign(Law):
             self.cordon_by[w.name] = (ours, BY in notes(after))
         elif w.name not in self.cordon_by or w.actor == "etcd":  # whoever made another one since, it is gone
             self.cordon_by[w.name] = (BY in notes(after), BY in notes(after))
+        elif BY in notes(after) and BY not in notes(before) and not self.world.ours(w.actor):
+            self.cordon_by[w.name] = (True, True)  # given to us, so that we go on
 
     def ours(self, w: Wrote, before: Json | None, after: Json | None) -> None:
         if w.kind == "Event":
