@@ -60,8 +60,8 @@ image: $(STAMP) ## Make what the container image holds, by the image's own steps
 e2e: $(STAMP) e2e-tools ## Run the end-to-end tests, on real programs (Go and Node for those not installed)
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder tests/e2e $(ARGS)
 
-soak: $(STAMP) e2e-tools ## 200 recoveries on a real control plane that is disturbed in every way (RECOVERIES=, SEED=)
-	RECOVERIES=$(or $(RECOVERIES),200) $(BIN)/python -m pytest -n 0 -s tests/soak $(ARGS)
+soak: $(STAMP) e2e-tools ## 200 recoveries on a real control plane that is disturbed in every way (RECOVERIES=, SEED=, MODE=fleet)
+	MODE=$(MODE) RECOVERIES=$(or $(RECOVERIES),200) $(BIN)/python -m pytest -n 0 -s tests/soak $(ARGS)
 
 e2e-tools: $(STAMP) ## Build the programs that make e2e needs and does not find
 	@$(BIN)/python tests/e2e/toolbox.py

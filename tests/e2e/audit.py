@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from history import EXTRA, OF_CONCLUDER, moment
+from history import EXTRA, OF_CONCLUDER, OF_CONTROLLER, moment
 
 from tests.search.facts import Wrote
 
@@ -139,17 +139,19 @@ def going(obj: Json, kind: str) -> bool:
 
 
 def actor(event: Json, account: str) -> str:
-    """Who: ``agent on NODE``, ``concluder on NODE``, or the user's name."""
+    """Who: ``agent on NODE``, ``concluder on NODE``, ``controller POD``, or the user's name."""
     user = event.get("user") or {}
-    if user.get("username") not in (account, OF_CONCLUDER):
+    if user.get("username") not in (account, OF_CONCLUDER, OF_CONTROLLER):
         return str(user.get("username", ""))
     extra = user.get("extra") or {}
     pod, node = (extra.get(f"{EXTRA}{x}-name", [""])[0] for x in ("pod", "node"))
+    if user["username"] == OF_CONTROLLER:
+        return f"controller {pod}"
     return f"{'concluder' if 'concluder' in pod else 'agent'} on {node}"
 
 
 def ours(name: str) -> bool:
-    return name.startswith(("agent on ", "concluder on "))
+    return name.startswith(("agent on ", "concluder on ", "controller "))
 
 
 def restored_to(at: float, now: Objects, then: Objects) -> list[Wrote]:

@@ -18,6 +18,9 @@ EXTRA = "authentication.kubernetes.io/"
 CONCLUDER = "node-recovery-concluder"
 """The concluder's account, and the namespace of its own."""
 OF_CONCLUDER = f"system:serviceaccount:{CONCLUDER}:{CONCLUDER}"
+CONTROLLER = "node-recovery-fleet"
+"""The controller's account, its namespace, and the Lease by which its replicas elect one."""
+OF_CONTROLLER = f"system:serviceaccount:{CONTROLLER}:{CONTROLLER}"
 EVENT = b'{"kind":"Event",'
 """How each line of the log begins."""
 LONGEST_LINE = 4 << 20

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from urllib.parse import parse_qs
 
 import pytest
-from deaths import Deaths, Sent
 from fleet_site import GATE, RECORDS, training
+from front import CUT, PASS, Front, Sent
 from plane import Plane
 from test_fleet_mode import LEASE, FleetSite
 
@@ -72,8 +72,8 @@ class Boundaries:
 
     def __init__(self, site: Mortal) -> None:
         self.site = site
-        self.api = Deaths(site.plane.port, site.plane.certificate.parent, self._before, self._after)
-        self.cloud = Deaths(site.proxy.port, None, self._before_call, self._after_call)
+        self.api = Front(site.plane.port, site.plane.certificate.parent, self._before, self._after)
+        self.cloud = Front(site.proxy.port, None, self._before_call, self._after_call)
         self.deadly_after = self.deadly_before = lambda boundary: False
         self.deaths: dict[str, str] = {}
         """Boundary -> the pod whose process died there."""
@@ -93,11 +93,11 @@ class Boundaries:
 
     # ------------------------------------------------------------ what is written
 
-    def _before(self, sent: Sent) -> bool:
+    def _before(self, sent: Sent) -> int:
         if not self._is_a_step(sent):
-            return False
+            return PASS
         with self._lock:
-            return self._dies(self._named(sent), sent.bearer, self.deadly_before)
+            return CUT if self._dies(self._named(sent), sent.bearer, self.deadly_before) else PASS
 
     def _after(self, sent: Sent, status: int) -> bool:
         if not self._is_a_step(sent) or status >= 300:
@@ -112,9 +112,9 @@ class Boundaries:
                 self._evicted.add(sent.path)
             return self._dies(named, sent.bearer, self.deadly_after)
 
-    def _before_call(self, sent: Sent) -> bool:
+    def _before_call(self, sent: Sent) -> int:
         with self._lock:
-            return self._dies(asked(sent), self._writer, self.deadly_before)
+            return CUT if self._dies(asked(sent), self._writer, self.deadly_before) else PASS
 
     def _after_call(self, sent: Sent, status: int) -> bool:
         with self._lock:  # who asks has just written its intent

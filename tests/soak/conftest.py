@@ -1,4 +1,4 @@
-"""One control plane and one site, with an audit log that holds what the judge reads."""
+"""A control plane with an audit log that holds what the judge reads."""
 
 from __future__ import annotations
 
@@ -11,17 +11,11 @@ import pytest
 for folder in ("e2e", "stories", "soak"):
     sys.path.insert(0, str(Path(__file__).parents[1] / folder))
 
-from fleet_site import infrastructure  # noqa: E402
 from plane import PARTS, Plane  # noqa: E402
-from soak_site import SoakSite  # noqa: E402
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[SoakSite]:
+def plane(tmp_path: Path) -> Iterator[Plane]:
     audited = [f"--audit-policy-file={PARTS / 'audit-policy-soak.yaml'}"]
-    with (
-        Plane(tmp_path, {"kube-apiserver": audited}) as plane,
-        SoakSite(plane, tmp_path / "site") as found,
-    ):
-        infrastructure(plane)  # where the concluder runs
+    with Plane(tmp_path, {"kube-apiserver": audited}) as found:
         yield found

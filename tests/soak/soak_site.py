@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 from audit import AuditLog, lists
-from fleet_site import INFRA, Site, delete_node, register
+from fleet_site import INFRA, NAMESPACE, POLICY, Site, delete_node, register
 from kubelets import Container
 from plane import Plane
 from weather import FAIR, WEATHERS, Weather
@@ -40,7 +40,10 @@ OUTCOMES = {
 
 
 class SoakSite(Site):
-    """``seed`` before anything else. ``facts`` at the end."""
+    """``seed`` before anything else. ``facts`` at the end. ``rules``: its policy, but for the budget."""
+
+    rules = POLICY
+    leases_in = NAMESPACE
 
     def __init__(self, plane: Plane, folder: Path) -> None:
         super().__init__(plane, folder)
@@ -120,11 +123,19 @@ class SoakSite(Site):
         return {**super()._beside(node), "KUBERNETES_SERVICE_PORT": str(self.weather.port)}
 
     def register(self, node: str, machine: str, provider_id: str, labels: dict[str, str]) -> None:
-        group, boot = self.groups[-1] if self.groups else "", f"boot-of-{machine}"
+        group, boot = self.groups[-1] if self.groups else "", self.boot_of(machine)
         self.note(facts.MACHINE_LAUNCHED, machine, group=group, boot=boot)
         self.note(facts.MACHINE_JOINED, machine, node=node, group=group, boot=boot)
         super().register(node, machine, provider_id, labels)
         self.alive[node] = (provider_id, labels)
+
+    def boot_of(self, machine: str) -> str:
+        return f"boot-of-{machine}"
+
+    def well(self) -> list[str]:
+        """The nodes of which an agent has said that they are healthy."""
+        there = [n for n in list(self.alive) if n not in self.dark and self.kubelets.running(n)]
+        return [n for n in there if "healthy" in self.log(n)]
 
     def breaks(self, node: str, code: str = "DMA_ERROR") -> None:
         about = {"type": "NeuronHealth", "reason": f"NeuronHasError_{code}"}
@@ -142,10 +153,16 @@ class SoakSite(Site):
     def actor(self, container: Container) -> str:
         return f"{'concluder' if 'concluder' in container.pod else 'agent'} on {container.node}"
 
+    def of_process(self, container: Container) -> dict[str, Any]:
+        return {"node": container.node}
+
+    def note_process(self, container: Container, state: str) -> None:
+        self.note(facts.PROCESS, self.actor(container), state=state, **self.of_process(container))
+
     def kill(self, container: Container) -> None:
-        self.note(facts.PROCESS, self.actor(container), state="killed", node=container.node)
+        self.note_process(container, "killed")
         self.kubelets.kill(container)
-        self.note(facts.PROCESS, self.actor(container), state="started", node=container.node)
+        self.note_process(container, "started")
         self.done["kill -9"] += 1
 
     def stop_for(self, container: Container, seconds: float) -> None:
@@ -155,7 +172,7 @@ class SoakSite(Site):
             return
         process.send_signal(signal.SIGSTOP)
         self.stopped[process.pid] = (container, time.monotonic() + seconds)
-        self.note(facts.PROCESS, self.actor(container), state="stopped", node=container.node)
+        self.note_process(container, "stopped")
         self.done["SIGSTOP"] += 1
 
     def go_on(self, *, everybody: bool = False) -> None:
@@ -164,7 +181,7 @@ class SoakSite(Site):
                 del self.stopped[pid]
                 if container.process is not None and container.process.pid == pid and container.running:
                     container.process.send_signal(signal.SIGCONT)
-                    self.note(facts.PROCESS, self.actor(container), state="resumed", node=container.node)
+                    self.note_process(container, "resumed")
 
     # ------------------------------------------------------------ detectors
 
@@ -201,7 +218,7 @@ class SoakSite(Site):
                 self._pods_seen.add(container.pod)
                 self.actors[container.pod] = self.actor(container)
                 mounted = next(container.folder.glob("root/**/policy.yaml"), None)
-                self.note(facts.PROCESS, self.actor(container), state="started", node=container.node)
+                self.note_process(container, "started")
                 if mounted is not None:
                     self.note(facts.POLICY, self.actor(container), **yaml.safe_load(mounted.read_text()))
 
@@ -252,7 +269,7 @@ class SoakSite(Site):
         for node in set(self.alive) - there:
             provider_id, labels = self.alive[node]
             machine = self.instances[node]
-            register(self.plane, node, machine, provider_id, labels, f"boot-of-{machine}")
+            register(self.plane, node, machine, provider_id, labels, self.boot_of(machine))
 
     # ------------------------------------------------------------ people
 

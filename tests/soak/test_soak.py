@@ -1,6 +1,7 @@
 """Recoveries on a real control plane that is disturbed in every way that it allows. By one seed, printed.
 
-``RECOVERIES`` is how many nodes break (200), ``SEED`` repeats a run's choices. What happens in between is up
+``RECOVERIES`` is how many nodes break (200), ``SEED`` repeats a run's choices, ``MODE=fleet`` has replicas of
+the controller in the place of agents on the nodes. What happens in between is up
 to the machine, so a seed repeats what is done, and not always what comes of it. The independent judge of the
 search reads the audit log, and what only the harness knows; the facts are kept in ``build/soak-SEED.jsonl``.
 """
@@ -16,10 +17,13 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
+import pytest
 from audit import ours
-from fleet_site import GATE, NAMESPACE, POLICY, RECORDS
+from fleet_site import GATE, RECORDS, infrastructure
+from fleet_soak import DEAD, REBOOTED, REPLACED, FleetSoak
 from kubelets import Container
 from phases import table
+from plane import Plane
 from soak_site import SoakSite, figures
 from weather import WEATHERS
 
@@ -27,6 +31,7 @@ from tests.search import facts
 from tests.search.judge import judge
 
 RECOVERIES = int(os.environ.get("RECOVERIES", "200"))
+MODE = os.environ.get("MODE", "")
 SIZE, BUDGET = 8, 4
 OVER = ("recovered", "superseded", "withdrawn", "released")
 A_PERSONS = ("handedOver", "lost")
@@ -51,6 +56,7 @@ class Chaos:
         self.first_words: deque[float] = deque(maxlen=15)  # seconds, of the last agents that started
         self.chance = random.Random(seed)  # noqa: S311
         self.broken: dict[str, float] = {}  # node -> when
+        self.begun = 0
         self.over: set[str] = set()
         self.kills: dict[tuple[str, int], float] = {}
         self.fair_at = self.saved_at = self.resumed_at = time.monotonic()
@@ -79,16 +85,14 @@ class Chaos:
 
     # ------------------------------------------------------------ faults
 
-    def well(self) -> list[str]:
-        kubelets, log = self.site.kubelets, self.site.log
-        fresh = [n for n in list(self.site.alive) if n not in self.broken and kubelets.running(n)]
-        fresh = [n for n in fresh if n not in self.site.dark]
-        return [n for n in fresh if "healthy" in log(n)]
-
     def breaks_one(self) -> None:
-        well = self.well()
-        if not well:
-            return
+        if well := [node for node in self.site.well() if node not in self.broken]:
+            node = self.chance.choice(well)
+            self.breaks(node)
+            self.broken[node] = time.monotonic()
+            self.begun += 1
+
+    def breaks(self, node: str) -> None:
         drawn = self.chance.random()
         if drawn < 0.2:
             self.site.proxy.lose_answer("SetInstanceHealth")
@@ -99,18 +103,18 @@ class Chaos:
         elif drawn < 0.4:
             self.site.proxy.reset("SetInstanceHealth")
             self.site.done["cloud: call lost"] += 1
-        node = self.chance.choice(well)
         self.site.breaks(node, self.chance.choice(["DMA_ERROR", "HBM_UNCORRECTABLE_ERROR"]))
-        self.broken[node] = time.monotonic()
 
     def ended(self) -> int:
         """Recovered, or superseded and so on; or its machine is gone, whatever became of its record."""
         records = self.site.records()
         for node in self.broken:
-            phase = records.get(node, {}).get("phase")
-            if phase in OVER or (node not in self.site.alive and phase in (None, *A_PERSONS)):
+            if self.is_over(node, records.get(node, {}).get("phase")):
                 self.over.add(node)
         return len(self.over)
+
+    def is_over(self, node: str, phase: str | None) -> bool:
+        return phase in OVER or (node not in self.site.alive and phase in (None, *A_PERSONS))
 
     def under_way(self) -> str:
         """Each that has not ended: node, phase, and for how long it has been broken."""
@@ -132,11 +136,14 @@ class Chaos:
                 self.site.replaces_by_hand(node)
             elif phase in (None, *OVER):  # its agent stopped: somebody took its record away, or gave it back
                 self.site.person("an agent restarted by hand", node)
-                if self.site.kubelets.running(node):
-                    self.site.kill(self.site.kubelets.of(node))
+                self.restarts_agent(node)
             else:
                 continue
             self.people[node] = now
+
+    def restarts_agent(self, node: str) -> None:
+        if self.site.kubelets.running(node):
+            self.site.kill(self.site.kubelets.of(node))
 
     # ------------------------------------------------------------ disturbances
 
@@ -169,8 +176,12 @@ class Chaos:
                     self.first_words.append(now - container.began)
                 self.kills[life] = now + self._life()
             end = self.kills[life]
-            if (container.node in self.broken and now > end) or self.chance.random() < 0.004:
+            if (self.is_at_work(container) and now > end) or self.chance.random() < 0.004:
                 self.site.kill(container)
+
+    def is_at_work(self, container: Container) -> bool:
+        """Whether it looks after a sick node."""
+        return container.node in self.broken
 
     def _life(self) -> float:
         short = self.chance.random() < 0.4
@@ -214,7 +225,7 @@ class Chaos:
             self.site.plane.request("PATCH", f"{RECORDS}/{node}", body=body, content_type=MERGE)
 
     def deletes_a_lease(self) -> None:
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{self.site.leases_in}/leases"
         if leases := [x["metadata"]["name"] for x in self.site.plane.get(path)["items"]]:
             name = self.chance.choice(sorted(leases))
             self.site.person("Lease deleted", name)
@@ -242,7 +253,7 @@ class Chaos:
 
     def changes_the_policy(self) -> None:
         budget = self.chance.choice([2, 3, BUDGET])
-        self.site.with_policy(POLICY.format(budget=budget, brake_per="{}"), budget)
+        self.site.with_policy(self.site.rules.format(budget=budget, brake_per="{}"), budget)
         self.site.done["policy changed"] += 1
 
     def restores(self) -> None:
@@ -258,13 +269,59 @@ class Chaos:
         self.site.note(facts.CALM, "")
 
 
-def run(site: SoakSite, seed: int) -> None:
+class FleetChaos(Chaos):
+    """As ``Chaos``, for two replicas of the controller. A node that was rebooted may break again."""
+
+    site: FleetSoak
+
+    def __init__(self, site: SoakSite, seed: int) -> None:
+        super().__init__(site, seed)
+        self.mended = 0
+        self.now_and_then += ((0.02, self.breaks_watches),)
+
+    def breaks(self, node: str) -> None:
+        fault = self.chance.choices((REPLACED, REBOOTED, DEAD), (5, 3, 2))[0]
+        call = "RebootInstances" if fault == REBOOTED else "SetInstanceHealth"
+        drawn = self.chance.random()
+        if drawn < 0.2:
+            self.site.proxy.lose_answer(call)
+            self.site.done["cloud: answer lost"] += 1
+        elif drawn < 0.3:
+            self.site.proxy.reset(call)
+            self.site.done["cloud: call lost"] += 1
+        self.site.done[f"fault: {fault[0]}"] += 1
+        self.site.falls_sick(node, fault)
+
+    def ended(self) -> int:
+        super().ended()
+        for node in [node for node in self.over if node in self.site.alive]:
+            self.over.discard(node)
+            del self.broken[node]
+            self.mended += 1
+        return len(self.over) + self.mended
+
+    def is_over(self, node: str, phase: str | None) -> bool:
+        """Its record may be the one of the time before, as long as its machine is sick."""
+        return node not in self.site.sick and super().is_over(node, phase)
+
+    def restarts_agent(self, node: str) -> None:
+        for replica in self.site.replicas():
+            self.site.kill(replica)
+
+    def is_at_work(self, container: Container) -> bool:
+        return len(self.over) < len(self.broken)
+
+    def breaks_watches(self) -> None:
+        self.site.weather.break_watches()
+        self.site.done["watches broken"] += 1
+
+
+def run(site: SoakSite, chaos: Chaos, seed: int) -> None:
     began = progress = time.monotonic()
     site.seed(seed)
-    site.with_policy(POLICY.format(budget=BUDGET, brake_per="{}"), BUDGET)
+    site.with_policy(site.rules.format(budget=BUDGET, brake_per="{}"), BUDGET)
     site.group(SIZE)
     site.new_pods()
-    chaos = Chaos(site, seed)
     done = 0
     while done < RECOVERIES:
         before, done = done, chaos.ended()
@@ -277,7 +334,7 @@ def run(site: SoakSite, seed: int) -> None:
             took, way = time.monotonic() - began, chaos.under_way()
             say(f"  {done} ended after {took:.0f} s, pace {chaos.pace:.1f}; under way: {way}")
             site.keep(file_of(seed))
-        if len(chaos.broken) < RECOVERIES and len(chaos.broken) - done <= BUDGET:
+        if chaos.begun < RECOVERIES and chaos.begun - done <= BUDGET:
             chaos.breaks_one()
         chaos.strikes()
         site.new_pods()
@@ -309,10 +366,26 @@ def told(site: SoakSite, seed: int, took: float) -> None:
     assert not violations, "\n".join(map(str, violations[:20]))
 
 
-def test_the_laws_hold_while_a_real_control_plane_is_disturbed(site: SoakSite) -> None:
+@pytest.mark.skipif(MODE == "fleet", reason="MODE=fleet")
+def test_the_laws_hold_while_a_real_control_plane_is_disturbed(plane: Plane, tmp_path: Path) -> None:
+    with SoakSite(plane, tmp_path / "site") as site:
+        infrastructure(plane)  # where the concluder runs
+        soaked(site, Chaos)
+
+
+@pytest.mark.skipif(MODE != "fleet", reason="MODE=fleet is not set")
+def test_the_laws_hold_in_fleet_mode_while_a_real_control_plane_is_disturbed(
+    plane: Plane, tmp_path: Path
+) -> None:
+    with FleetSoak(plane, tmp_path / "site") as site:
+        infrastructure(plane)
+        soaked(site, FleetChaos)
+
+
+def soaked(site: SoakSite, chaos: type[Chaos]) -> None:
     seed = int(os.environ.get("SEED") or random.SystemRandom().randrange(1_000_000))
     try:
-        run(site, seed)
+        run(site, chaos(site, seed), seed)
     except BaseException:
         say(f"\nseed {seed}; the facts are in {file_of(seed)}")
         if hasattr(site, "log_of_writes"):

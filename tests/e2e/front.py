@@ -1,7 +1,7 @@
-"""A proxy before the API server or the cloud that kills who sends a request, before or after it arrives.
+"""A proxy before the API server or the cloud: who owns it sees each request, and decides what becomes of it.
 
-Kubernetes' watches go through it as they come. It has the API server's own certificate, so that a controller
-takes it for the server.
+Kubernetes' watches go through it as they come. It has the API server's own certificate, so that agents take
+it for the server. Tokens go through it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tls_server import TlsServer, of_the_api_server
 
@@ -40,34 +40,38 @@ class Sent:
         return json.loads(self.body or b"null")
 
 
-Before = Callable[[Sent], bool]
-"""Kills the sender of a request that is not passed on, and says so; else False."""
+PASS, CUT = 0, -1
+Before = Callable[[Sent], int]
+"""What becomes of a request: ``PASS``; ``CUT``: it is not passed on, and its connection ends; or the HTTP
+status that it is refused with."""
 After = Callable[[Sent, int], bool]
-"""Kills the sender of a request that was answered with a status, and says so; else False."""
+"""Whether the connection ends in place of the answer to a request, which has this status."""
 
 
-class Deaths:
+class Front:
     """Listens from ``start`` to ``stop``. ``certificates``: where its certificate is; None for HTTP."""
 
     def __init__(self, port: int, certificates: Path | None, before: Before, after: After) -> None:
         self.upstream, self.secure = port, certificates is not None
         self.before, self.after = before, after
         self.connections: set[socket.socket] = set()
+        self.watches: set[socket.socket] = set()
+        """To the server, of the watches that are under way."""
         self.trouble: list[str] = []
         self._certificates = certificates
 
-    def start(self) -> Deaths:
-        deaths = self
+    def start(self) -> Self:
+        this = self
 
         class Handler(_Handler):
-            front = deaths
+            front = this
 
         class Quiet(TlsServer):
             daemon_threads = True
 
             def handle_error(self, request: Any, client_address: Any) -> None:
                 if not isinstance(sys.exception(), OSError):  # its client was killed in the middle
-                    deaths.trouble.append(traceback.format_exc())
+                    this.trouble.append(traceback.format_exc())
 
         own = of_the_api_server(self._certificates) if self._certificates is not None else None
         self._server = Quiet(Handler, own)
@@ -80,17 +84,25 @@ class Deaths:
 
     def stop(self) -> None:
         self._server.shutdown()
-        for connection in list(self.connections):
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+        _shut(self.connections)
         self._server.server_close()
+
+    def break_watches(self) -> None:
+        """Each that is under way ends in the middle."""
+        _shut(self.watches)
+
+
+def _shut(connections: set[socket.socket]) -> None:
+    for connection in list(connections):
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     wbufsize = -1
-    front: Deaths
+    front: Front
 
     def setup(self) -> None:
         super().setup()
@@ -109,10 +121,13 @@ class _Handler(BaseHTTPRequestHandler):
             return
         bearer = (self.headers.get("Authorization") or "").partition(" ")[2]
         sent = Sent(self.command, self.path, body, bearer)
-        if self.front.before(sent):
+        fate = self.front.before(sent)
+        if fate == PASS:
+            self._forward(sent)
+        elif fate == CUT:
             self._cut()
         else:
-            self._forward(sent)
+            self._refuse(fate)
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815 (named by http.server)
 
@@ -120,7 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
     def _forward(self, sent: Sent) -> None:
-        """Ask the server, once: a write that a proxy repeats would look like the controller's fault."""
+        """Ask the server, once: a write that a proxy repeats would look like the sender's fault."""
         headers = {k: v for k, v in self.headers.items() if k.lower() not in ("connection", "expect")}
         upstream, connection = self._upstream(), None
         try:
@@ -132,6 +147,7 @@ class _Handler(BaseHTTPRequestHandler):
             connection.settimeout(None)
             kept = {k: v for k, v in answer.getheaders() if k.lower() not in LEFT_OUT}
             if "watch=" in sent.path:
+                self.front.watches.add(connection)
                 self._pass_on(answer, kept)
             else:
                 content = answer.read()
@@ -144,6 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
         finally:
             if connection is not None:
                 self.front.connections.discard(connection)
+                self.front.watches.discard(connection)
             upstream.close()
 
     def _upstream(self) -> http.client.HTTPConnection:
@@ -162,6 +179,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.flush()
         self.wfile.write(b"0\r\n\r\n")
         self.wfile.flush()
+
+    def _refuse(self, status: int) -> None:
+        body = b'{"kind": "Status", "status": "Failure", "message": "the weather", "code": %d}' % status
+        with contextlib.suppress(OSError):
+            self._answer(status, {"Content-Type": "application/json", "Retry-After": "1"}, body)
 
     def _answer(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
         self._head(status, headers, ("Content-Length", str(len(content))))
