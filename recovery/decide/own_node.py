@@ -57,6 +57,7 @@ from recovery.decide.observe_only import observe_only
 from recovery.decide.orphan import lost
 from recovery.decide.probation import fault_returned, prove
 from recovery.decide.queue import suspect, waiting
+from recovery.decide.reboot_first import BOOTS
 from recovery.decide.room import MOST_BOOTS, kept
 from recovery.decide.situation import Situation
 from recovery.decide.stated_since import in_their_lives
@@ -227,7 +228,9 @@ def _rebooted(s: Situation, a: Assessment, r: Record) -> Decision | None:
     if len(boots) > min(s.policy.limits.attempts.max, MOST_BOOTS):
         here = replace(r, boot_id=s.node.boot_id)  # else this very boot would pass for one that ended it
         return hand_over(s, here, f"the machine booted {len(boots)} times without being asked to")
-    why = with_node_behind(s, "the machine booted without being asked to: probation begins")
+    step = _boots_late(r)
+    how = f"after its {step} was given up" if step else "without being asked to"
+    why = with_node_behind(s, f"the machine booted {how}: probation begins")
     changed = replace(
         note(r, s.now, HistoryEvent.REBOOTED, why),
         phase=move(r.phase, Event.REBOOTED),
@@ -239,6 +242,15 @@ def _rebooted(s: Situation, a: Assessment, r: Record) -> Decision | None:
         progress=replace(r.progress, boots=boots, proving_since=s.now),
     )
     return act(WriteRecord(changed), why, Report(EventReason.REBOOTED, warning=True))
+
+
+def _boots_late(r: Record) -> str:
+    """The last step that was to boot the machine, if no boot had come of it; else "". For people."""
+    asked = [x for x in r.progress.submitted if x.action in BOOTS]
+    came = (HistoryEvent.EVIDENCE, HistoryEvent.REBOOTED)
+    if not asked or any(x.event in came and x.attempt >= asked[-1].number for x in r.history):
+        return ""
+    return asked[-1].action
 
 
 def _disowned(s: Situation, a: Assessment, r: Record) -> Decision | None:

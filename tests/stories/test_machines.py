@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from recovery_testkit.stage import Stage, npd_page
 
-from recovery.errors import Unreadable
+from recovery.errors import Retry, Unreadable
 from recovery.model import CORDONED_BY, Phase
 from tests.builders.faults import DMA
 from tests.builders.policies import policy_file
@@ -417,6 +417,23 @@ def test_a_reboot_that_does_not_come_climbs_to_the_next_rung() -> None:
     s.fault("node-0")
     s.run(10 * 60 + 30, step=5)
     assert calls(s) == [("reboot", "m-0"), ("replace", "m-0")]
+
+
+def test_a_boot_that_comes_after_its_reboot_was_given_up_is_not_said_to_come_unasked() -> None:
+    """A server with eight GPUs may test itself for longer than the step waits."""
+    s = cast(REBOOTS)
+    s.fault("node-0")
+    s.run(10)
+    s.provider.preflight_error = Retry("throttled")
+    s.run(10 * 60 + 30, step=5)
+    assert calls(s) == [("reboot", "m-0")]
+    boot(s, "node-0")
+    s.pages["node-0"].body = npd_page()
+    s.run(60)
+    assert messages(s, "Rebooted") == ["the machine booted after its reboot was given up: probation begins"]
+    boot(s, "node-0", "boot-3")
+    s.run(5)
+    assert messages(s, "Rebooted")[1:] == ["the machine booted without being asked to: probation begins"]
 
 
 def test_a_second_recovery_of_the_same_machine_drains_again() -> None:
