@@ -246,7 +246,7 @@ def _rebooted(s: Situation, a: Assessment, r: Record) -> Decision | None:
 
 def _boots_late(r: Record) -> str:
     """The last step that was to boot the machine, if no boot had come of it; else "". For people."""
-    asked = [x for x in r.progress.submitted if x.action in BOOTS]
+    asked = [x for x in r.progress.submitted if x.action in BOOTS and r.phase is Phase.RECOVERING]
     came = (HistoryEvent.EVIDENCE, HistoryEvent.REBOOTED)
     if not asked or any(x.event in came and x.attempt >= asked[-1].number for x in r.history):
         return ""
