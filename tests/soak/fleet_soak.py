@@ -61,6 +61,9 @@ GOOD = {"NeuronHealth": "NeuronHasNoError", "KernelDeadlock": "KernelHasNoDeadlo
 CALLS = {"SetInstanceHealth": "replace", "RebootInstances": "reboot"}
 DOWN = BOOTS_IN.total_seconds() + 2.0
 """Seconds for which a machine that boots is silent: none boots faster than ``BOOTS_IN``."""
+HEARTBEAT = 10.0
+"""Seconds between two words of a kubelet. A real one may be silent for five minutes, and who leads anew
+waits for it for one, after a gap."""
 STRATEGIC = "application/strategic-merge-patch+json"
 Json = dict[str, Any]
 
@@ -78,6 +81,7 @@ class FleetSoak(SoakSite, FleetSite):
         self.boots: dict[str, int] = {}  # machine -> how often it was booted since it was launched
         self.down: dict[str, float] = {}  # node -> until when its machine boots
         self._turned: dict[tuple[str, str], tuple[str, str]] = {}
+        self._heard: dict[str, float] = {}  # node -> when its kubelet wrote last
         self._rebooted = 0
         self._field = threading.Thread(target=self._play_field, daemon=True)
 
@@ -226,6 +230,9 @@ class FleetSoak(SoakSite, FleetSite):
             if self._writes(node, {"Ready": ("Unknown", DEAD[1])}):
                 self._seen(node, fault)
             return
+        if time.monotonic() - self._heard.get(node, 0.0) >= HEARTBEAT:
+            self._heard[node] = time.monotonic()
+            self._says_boot(node)
         found = {type_: ("False", reason) for type_, reason in GOOD.items()}
         if fault is not None:
             found[fault[0]] = ("True", fault[1])

@@ -13,12 +13,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fleet_soak import who_led
+from history import CONTROLLER
 from phases import PLACES, moments, table
 from test_soak import Chaos
 from tls_server import TlsServer
 
 from tests.builders.tls import certified
-from tests.search.facts import Asked, Happened, Wrote
+from tests.search.facts import PROCESS, Asked, Happened, Wrote
 
 AGENT = "agent on node-0"
 
@@ -90,6 +92,22 @@ def test_what_spoke_before_the_first_look_says_nothing_of_the_pace() -> None:
     agents.start("first", 60.0)
     found.kills_some()
     assert found.pace == 1.0
+
+
+def took_lease(at: float, who: str) -> Wrote:
+    after = {"spec": {"holderIdentity": f"owner/{who}"}}
+    return Wrote(at, f"controller {who}", "update", "Lease", CONTROLLER, CONTROLLER, after=after)
+
+
+def test_who_leads_is_who_took_the_lease_and_to_lose_it_wakes_nobody() -> None:
+    stopped = Happened(2.0, PROCESS, "controller a", {"state": "stopped"})
+    history = [took_lease(1.0, "a"), stopped, took_lease(3.0, "b"), took_lease(4.0, "b")]
+    told = [(x.at, x.subject, x.detail["state"], x.detail["leads"]) for x in who_led(history)]
+    assert told == [
+        (1.0, "controller a", "started", True),
+        (3.0, "controller a", "stopped", False),
+        (3.0, "controller b", "started", True),
+    ]
 
 
 def test_a_client_that_was_killed_before_it_was_heard_leaves_no_socket_open(tmp_path: Path) -> None:
