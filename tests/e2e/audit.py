@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +69,10 @@ class AuditLog:
     def facts(self) -> list[Wrote]:
         """Every write, in the order of the store; those of a restore are etcd's."""
         self.take()
-        found = with_before(ordered(self._lives[0]), objects := {})
+        found = with_before(ordered(self._lives[0]), objects := {}, self._began)
         for life, (at, then) in zip(self._lives[1:], self._restores, strict=True):
-            found += with_before(restored_to(at, objects, then), objects)
-            found += with_before(ordered(life), objects)
+            found += with_before(restored_to(at, objects, then), objects, self._began)
+            found += with_before(ordered(life), objects, self._began)
         return found
 
 
@@ -95,16 +96,27 @@ def ordered(lines: list[Line]) -> Iterator[Wrote]:
             yield wrote
 
 
-def with_before(writes: Iterable[Wrote], objects: Objects) -> list[Wrote]:
+def with_before(writes: Iterable[Wrote], objects: Objects, began: float) -> list[Wrote]:
     """Each write with the object before it. ``objects``: as they were, and afterwards as they are."""
     found = []
     for w in writes:
         key = ("Pod" if w.kind == "Eviction" else w.kind, w.namespace, w.name)
         before = objects.get(key)
+        if w.kind == "Eviction" and before is not None and w.status == 201 and not w.dry:
+            w = replace(w, kind="Pod", verb="evict", status=200, after=evicted(before, began + w.at))
         if w.kind != "Eviction":
             objects[key] = w.after
         found.append(replace(w, before=before))
     return found
+
+
+def evicted(pod: Json, at: float) -> Json:
+    """``pod`` once its eviction was granted at ``at``, Unix time. The log has no line of that write."""
+    if pod["metadata"].get("deletionTimestamp"):
+        return pod
+    grace = (pod.get("spec") or {}).get("terminationGracePeriodSeconds", 30)
+    by = f"{datetime.fromtimestamp(at + grace, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": by}}
 
 
 def parsed(event: Json, account: str, began: float) -> Line | None:

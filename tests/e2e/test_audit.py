@@ -78,6 +78,20 @@ def test_what_was_refused_or_changed_nothing_is_no_write(written: Written) -> No
     assert written.versions() == ["5"]
 
 
+def test_a_pod_whose_eviction_was_granted_is_terminating_though_the_log_has_no_line_of_that(
+    written: Written,
+) -> None:
+    pod: dict[str, Any] = {"kind": "Pod", "metadata": {"name": "train", "uid": "p", "resourceVersion": "1"}}
+    pod["spec"] = {"terminationGracePeriodSeconds": 5}
+    of = {"resource": "pods", "name": "train", "namespace": "default"}
+    evicts = line(2, "create", 0, objectRef=of | {"subresource": "eviction"}, responseStatus={"code": 201})
+    written(line(1, "create", 1, objectRef=of, responseObject=pod), evicts)
+    _, evicted = written.log.facts()
+    assert (evicted.kind, evicted.verb, evicted.before) == ("Pod", "evict", pod)
+    assert evicted.after is not None
+    assert evicted.after["metadata"]["deletionTimestamp"] == "1970-01-12T13:46:47Z"
+
+
 def test_an_eviction_counts_also_when_a_budget_refuses_it(written: Written) -> None:
     of = {"resource": "pods", "subresource": "eviction", "name": "train", "namespace": "default"}
     written(
