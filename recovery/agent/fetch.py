@@ -432,15 +432,26 @@ class Fetcher:
         return {name: labels for (name, _), labels in memory.labels.items() if labels is not None}
 
     def _known_census(self, s: Situation, memory: Memory, age: timedelta) -> Census | None:
-        """The latest count by this agent or another (on the gate), if it is no older than ``age``."""
-        for known in sorted(self._counts(s, memory), key=lambda census: census.at, reverse=True):
-            if counting.good(known, s, age):
-                return known
-        return None
+        """The latest count by this agent or another (on the gate), if one is no older than ``age``. One that
+        took long is good for longer, but a later one says more: who counted may have been stopped meanwhile.
+        """
+        known = [c for c in self._counts(s, memory) if c.at <= s.now]
+        if not any(counting.good(c, s, age) for c in known):
+            return None
+        return max(known, key=lambda census: census.at)
 
     def _counts(self, s: Situation, memory: Memory) -> list[Census]:
         """The counts that are there: our own, and the one on the gate. Not those under another policy."""
-        known = (memory.census, s.gate.census if s.gate else None)
+        return self._of_this_policy(s, memory.census, s.gate.census if s.gate else None)
+
+    def latest_census(self, s: Situation) -> Census | None:
+        """The census that ``s`` goes by, or the one on the gate, if that was made later."""
+        if s.census is None or s.gate is None:
+            return s.census
+        later = (c for c in self._of_this_policy(s, s.gate.census) if s.census.at < c.at <= s.now)
+        return next(later, s.census)
+
+    def _of_this_policy(self, s: Situation, *known: Census | None) -> list[Census]:
         of, scopes = identity(s.policy.limits.population), self._scopes(s)
         return [c for c in known if c is not None and c.of == of and all(x in c.by_label for x in scopes)]
 

@@ -96,11 +96,13 @@ class Observer:
         """``before``, with what a person or another agent may have changed since: Node, record, gate, Lease.
 
         They are the last reads before a destructive call. What takes long, the census and the provider's
-        preflight, was read first, and is kept.
+        preflight, was read first, and is kept. But for a census that another agent has made meanwhile: this
+        process may have been stopped in the middle of its own.
         """
         s = self._first_reads(before.node_name, before.role, readings, me, fresh=True)
         read = {name: getattr(s, name) for name in FIRST_READS}
-        return replace(before, **read, forbidden=s.forbidden or before.forbidden)
+        s = replace(before, **read, forbidden=s.forbidden or before.forbidden)
+        return replace(s, census=self._fetcher.latest_census(s))
 
     def looked_for(self, node_name: str, *, ours: bool = False) -> float:
         """Seconds since this agent began to read Node, record, gate and Lease of ``node_name``; ``ours``: all

@@ -918,6 +918,16 @@ def test_a_call_of_which_nothing_was_told_breaks_law_9() -> None:
     assert h.asks().kinds() == [("law 9", "untold")]
 
 
+@pytest.mark.parametrize(("by", "kinds"), [("etcd", []), (agent("node-0"), [("law 9", "untold")])])
+def test_a_call_of_a_recovery_that_a_restored_etcd_has_brought_back_was_told_before(
+    by: str, kinds: list[tuple[str, str]]
+) -> None:
+    h = History().starts().after(20).record("node-0", "released", by="a person").after(60)
+    h.record("node-0", "recovering", by=by, rung=0).slot("node-0", by=by).after(1)
+    found = [k for k in h.asks().kinds() if k[0] == "law 9"]
+    assert found == kinds
+
+
 # ---------------------------------------------------------------- law 10
 
 

@@ -110,20 +110,22 @@ class ToldFirst(Law):
         r = call.intent.recovery
         if call.asked.at - self.trouble.get(call.asked.actor, -1e9) < NO_EVENTS:
             return  # telling never blocks doing: an agent whose requests fail goes on without
+        # A record that a restored etcd has brought back was told of when it was there before.
+        opened = 0.0 if r.spoiled.startswith("etcd") else r.opened
         told = self.told.get(r.node)
-        if told is None or told[0] < r.opened - self.bounds.in_flight:
+        if told is None or told[0] < opened - self.bounds.in_flight:
             what = f"{call.asked.action} was asked and no Event has said anything of this recovery"
             self.breaks("untold", r.node, what, r)
             return
-        if self.world.bounds.announced and not self._announced(call, r):
+        if self.world.bounds.announced and not self._announced(call, r.node, opened):
             what = f"{call.asked.action} of {call.asked.machine} was asked, and no Event had said that it would be"
             self.breaks("unannounced", r.node, what, r)
 
-    def _announced(self, call: Call, r: Recovery) -> bool:
-        """Whether an Event of this recovery names the action and the machine."""
+    def _announced(self, call: Call, of: str, since: float) -> bool:
+        """Whether an Event about the node has named the action and the machine."""
         a = call.asked
         return any(
-            node == r.node and at >= r.opened and a.action in sentence and a.machine in sentence
+            node == of and at >= since and a.action in sentence and a.machine in sentence
             for (node, sentence), at in self.said.items()
         )
 
