@@ -78,8 +78,8 @@ def ask(question: str) -> None:
 
 
 def at_terminal() -> bool:
-    """Whether there is somebody to ask."""
-    return sys.stdin.isatty()
+    """Whether there is somebody to ask. Standard input may have been closed when the program started."""
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def as_json(value: Any) -> str:

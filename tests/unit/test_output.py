@@ -7,7 +7,8 @@ import json
 import pytest
 import yaml
 
-from recovery.console.output import as_json, as_yaml
+from recovery.console.output import as_json, as_yaml, ask
+from recovery.errors import SettingsError
 
 ODD = [
     {"sentence": "plain", "since": "2026-11-28T00:00:00Z", "none": None, "empty": [], "x": {}},
@@ -26,3 +27,11 @@ def test_a_sentence_with_half_a_surrogate_pair_is_printed_and_not_a_crash() -> N
     text = as_yaml({"sentence": "cut here: \ud83d"})
     text.encode()
     assert text == r'sentence: "cut here: \uD83D"'
+
+
+def test_where_standard_input_is_closed_there_is_nobody_to_ask_and_no_crash(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(SettingsError, match="There is no terminal to ask at"):
+        ask("Release it?")
