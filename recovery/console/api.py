@@ -189,8 +189,16 @@ class UserApi(Cluster):
         except ApiError:
             name = None
         if not name or name == "system:anonymous":
-            return f"{getpass.getuser()}@{socket.gethostname()}"
+            return f"{_on_this_machine()}@{socket.gethostname()}"
         return str(name)
+
+
+def _on_this_machine() -> str:
+    """The user name here. In a pod of ours the user is a number without a name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, ImportError, OSError):  # as Python's version and the system have it
+        return "somebody"
 
 
 def connect(target: Target = USUAL) -> UserApi:

@@ -928,6 +928,25 @@ def test_a_no_changes_nothing(sit: Sit) -> None:
     assert (phase(s), marked(s)) == (Phase.HANDED_OVER, ALL_MARKS)
 
 
+@pytest.mark.parametrize("error", [KeyError, OSError])  # before Python 3.13, and since
+def test_who_has_no_name_on_this_machine_either_releases_a_node_all_the_same(
+    error: type[Exception], sit: Sit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a pod of ours, whose user is a number alone, on a Kubernetes that says nobody who they are."""
+
+    def nameless() -> str:
+        raise error("getpwuid(): uid not found: 65532")
+
+    s = handed_over()
+    terminal = sit(s)
+    monkeypatch.setattr("getpass.getuser", nameless)
+    whose = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    s.api.fail_next(lambda a: a.path == whose, refused(404))
+    said = terminal.run("release", "node-0", "--yes")
+    assert (said.code, phase(s)) == (0, Phase.RELEASED)
+    assert "released by somebody@laptop" in said.out
+
+
 def test_a_script_has_to_say_yes(sit: Sit) -> None:
     s = handed_over()
     terminal = sit(s)
