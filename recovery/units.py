@@ -102,7 +102,7 @@ def span(value: timedelta) -> str:
     return f"{seconds / 3600:.1f}".rstrip("0").rstrip(".") + " h"
 
 
-def hour(at: datetime, now: datetime | None = None) -> str:
+def hour(at: datetime, now: datetime) -> str:
     """A moment as sentences have it: ``10:15:03Z``; with its day where ``now`` is 12 hours away or more."""
-    far = now is not None and abs(at - now) >= timedelta(hours=12)
+    far = abs(at - now) >= timedelta(hours=12)
     return at.strftime("%Y-%m-%d %H:%M:%SZ" if far else "%H:%M:%SZ")

@@ -14,6 +14,7 @@ from recovery.kube.alike import turned_back
 from recovery.model import NodeView
 from recovery.quick import replace
 from recovery.signals.own_node import Seen
+from recovery.units import hour
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,8 @@ class NodeLook:
             return Seen(None, self._w.cluster.time.now(), timedelta(0), "the Node could not be read yet")
         if self._w.clock.monotonic() - self._looked_at <= LOOKS * longest:
             return self._seen
-        return replace(self._seen, why=f"the Node was last read at {self._seen.at:%H:%M:%SZ}")
+        at = hour(self._seen.at, self._w.cluster.time.now())
+        return replace(self._seen, why=f"the Node was last read at {at}")
 
     def last(self, within: float | None = None) -> NodeView | None:
         """The Node as it was last read, None where it was not yet. ``within``: by a look no older than so

@@ -30,7 +30,7 @@ from recovery.decide.decision import Verb
 from recovery.decide.marks import marked, of_no_record
 from recovery.kube.kubeconfig import Target
 from recovery.model import EXCLUDE, NodeView, Phase, Record, Taint
-from recovery.units import parse_moment, span
+from recovery.units import hour, parse_moment, span
 
 HISTORY = 6
 OLD = timedelta(seconds=30)
@@ -289,7 +289,7 @@ def _fault(fault: dict[str, Any], now: datetime) -> str:
     what = " ".join(filter(None, (fault.get("type"), fault.get("reason"))))
     rule = f"rule {fault['rule']}" if fault.get("rule") else "no rule"
     due = _moment(fault.get("due"))
-    wait = f", tolerated until {due:%H:%M:%SZ}" if due and due > now else ""
+    wait = f", tolerated until {hour(due, now)}" if due and due > now else ""
     ends = f"; {fault['ends']}" if fault.get("ends") else ""
     if fault.get("onlyTold"):
         return f"{what}: {rule}{wait}, only reported: {fault['onlyTold']}{ends}"

@@ -197,7 +197,7 @@ def gate_lines(
     yield f"Pause:   {pause_sentence(gate, now)}"
     yield f"Brake:   {_count(gate, now)}{_limit(gate)}"
     if gate.last_start:
-        yield f"Started: last at {hour(gate.last_start)}, {ago(gate.last_start, now)}"
+        yield f"Started: last at {hour(gate.last_start, now)}, {ago(gate.last_start, now)}"
 
 
 def _counts_in(s: Slot) -> tuple[str, ...]:

@@ -92,8 +92,8 @@ def _older_than_this_kernel(s: Situation) -> str | None:
     if written is None or written >= s.kernel_began - WHOLE_SECOND:
         return None
     return (
-        f"the kubelet last wrote to the Node at {hour(written)}, "
-        f"and this kernel booted at {hour(s.kernel_began)}: "
+        f"the kubelet last wrote to the Node at {hour(written, s.now)}, "
+        f"and this kernel booted at {hour(s.kernel_began, s.now)}: "
         "which boot the machine is in is known once the kubelet writes again"
     )
 
@@ -151,8 +151,8 @@ def put_before(p: Problem, s: Situation) -> str:
         return ""
     if p.put >= s.booted - APART:
         return ""
-    since = f"the machine has booted at {hour(s.booted)}"
-    return f"it was put there at {hour(p.put)}, and {since}: that may have mended it"
+    since = f"the machine has booted at {hour(s.booted, s.now)}"
+    return f"it was put there at {hour(p.put, s.now)}, and {since}: that may have mended it"
 
 
 def with_node_behind(s: Situation, why: str) -> str:

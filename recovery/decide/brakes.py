@@ -324,7 +324,7 @@ def cooldown(s: Situation) -> str | None:
     left = began + s.policy.limits.cooldown - s.now
     if left <= timedelta(0):
         return None
-    return f"the last recovery started at {hour(began)}; the next may start in {span(left)} (cooldown)"
+    return f"the last recovery started at {hour(began, s.now)}; the next may start in {span(left)} (cooldown)"
 
 
 def brake(s: Situation) -> str | None:

@@ -155,7 +155,7 @@ class Comparison:
 
     def _not_run(self) -> dict[str, str]:
         return {
-            type_: f"{type_} shows nothing, and at {hour(at)} its check may not have run through"
+            type_: f"{type_} shows nothing, and at {hour(at, self.at)} its check may not have run through"
             for type_, at in sorted(self.unexplained.items())
         }
 

@@ -17,6 +17,7 @@ from recovery.model import Kind, Problem, Reading
 from recovery.quick import replace
 from recovery.signals.memory import recent
 from recovery.signals.own_node import EVIDENCE, Complaints, devices
+from recovery.units import hour
 from recovery.visible import visible
 
 SOURCE = "loki"
@@ -115,7 +116,7 @@ def _why(look: Look) -> str:
     if look.why or look.answered is None:
         return f"Loki: {look.why or 'not asked yet'}"
     if look.at - look.answered > FRESH_FOR:
-        return f"Loki: last answered at {look.answered:%H:%M:%SZ}"
+        return f"Loki: last answered at {hour(look.answered, look.at)}"
     return ""
 
 

@@ -17,6 +17,7 @@ from recovery.signals.detectors import detectors, plugins
 from recovery.signals.own_node import EVIDENCE, Complaints, devices
 from recovery.signals.prometheus_answer import LOOKBACK, Stated, time_of
 from recovery.signals.prometheus_answer import State as Is
+from recovery.units import hour
 
 SOURCE = "prometheus"
 FRESH_FOR = timedelta(seconds=60)
@@ -155,7 +156,7 @@ def _why(w: RowWord, now: datetime) -> str:
     if w.why or w.at is None:
         return f"Prometheus, row {w.row.name}: {w.why or 'not asked yet'}"
     if now - w.at > FRESH_FOR:
-        return f"Prometheus, row {w.row.name}: last answered at {w.at:%H:%M:%SZ}"
+        return f"Prometheus, row {w.row.name}: last answered at {hour(w.at, now)}"
     return ""
 
 

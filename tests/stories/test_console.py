@@ -1111,3 +1111,10 @@ def test_explain_counts_one_reason_as_one(sit: Sit) -> None:
     s.run(3)
     out = ok(sit(s).run("explain", "node-0"))
     assert "ago, can name 1 reason\n" in out
+
+
+def test_explain_of_a_fault_that_is_tolerated_for_days_names_the_day(sit: Sit) -> None:
+    s = cast(policy_file("{do: drain}", after="72h"))
+    s.fault("node-0")
+    s.run(3)
+    assert "tolerated until 2026-11-24 03:00:0" in ok(sit(s).run("explain", "node-0"))

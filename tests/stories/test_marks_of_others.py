@@ -189,6 +189,14 @@ def test_a_mark_that_says_it_was_put_there_before_the_boot_is_told_and_nothing_i
     assert "and the machine has booted at 03:11:43Z: that may have mended it" in the_record(s).sentence
 
 
+def test_a_mark_of_days_ago_is_told_with_the_days_of_it_and_of_the_boot() -> None:
+    """A time alone is taken for one of today, by a person who gets the node in the night."""
+    s = cast(policy("aznhc"), agents=0)
+    started(s, "aznhc", booted=86400.0 * 4, put=86400.0 * 5)
+    told = "it was put there at 2026-11-16 03:16:43Z, and the machine has booted at 2026-11-17 03:16:43Z: "
+    assert told in the_record(s).sentence
+
+
 @SYSTEMS
 @pytest.mark.parametrize(
     ("booted", "put", "kernel"),

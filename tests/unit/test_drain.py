@@ -127,7 +127,7 @@ def test_what_kubectl_would_refuse_is_refused_in_its_words_where_the_policy_says
 def test_a_pod_has_its_time_to_end_by_itself_from_the_drains_begin_and_then_it_is_asked_for() -> None:
     early = planned(TRAIN, policy=waiting(61))
     assert early.ask == ()
-    assert str(early) == f"1 pod left; default/train has until {hour(NOW + SECOND)} to end by itself"
+    assert str(early) == f"1 pod left; default/train has until {hour(NOW + SECOND, NOW)} to end by itself"
     assert planned(TRAIN, policy=waiting(60)).ask == ((TRAIN,),)
 
 

@@ -116,7 +116,7 @@ class KubeletLeases:
             except ApiError as error:
                 return Heard(unknown=f"the Lease of its kubelet cannot be read: {error}")
         lease = self._of(node)
-        quiet = f"its kubelet last wrote to the Node at {hour(written)}"
+        quiet = f"its kubelet last wrote to the Node at {hour(written, self._nodes.now())}"
         if lease is not None and lease.stays and self._doubt:
             return Heard(unknown=f"{quiet}, and renews its Lease no more; {self._doubt}")
         if lease is not None and lease.stays:

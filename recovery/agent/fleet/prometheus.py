@@ -33,7 +33,7 @@ from recovery.signals.prometheus_answer import (
     time_of,
     unnamed,
 )
-from recovery.units import span
+from recovery.units import hour, span
 
 log = logging.getLogger(__name__)
 
@@ -324,7 +324,7 @@ def _followed(old: _Known, said: Mapping[Key, Stated], now: datetime, first: boo
     bad = was_bad & (gone.keys() | {k for k, s in said.items() if s.state is State.UNKNOWN})
     gone = {key: since for key, since in gone.items() if key in bad or now - since < FORGOTTEN}
     for key, since in gone.items():
-        why = f"its series is gone since {since:%H:%M:%SZ}"
+        why = f"its series is gone since {hour(since, now)}"
         stated[key] = old.stated[key]._replace(state=State.UNKNOWN, said=why)
     for key in old.owed & stated.keys():
         stated[key] = stated[key]._replace(owed=True)
