@@ -200,6 +200,7 @@ class Sweeper:
         """Another sweeps now: what this one knew is shown no more."""
         self.refused = ""
         self._gauges.forget()
+        self._metrics.clock_outlier.set(0)
         self._handed.clear()
         self._metrics.forget(SWEEPER)
 

@@ -275,6 +275,15 @@ def test_while_recovery_is_off_nothing_is_known_of_the_fleet() -> None:
     assert s.store.request("GET", GATE).status == 404
 
 
+def another_takes_the_lead(s: Stage) -> None:
+    taken = {
+        "spec": {"holderIdentity": "another", "renewTime": f"{s.clock.true_time():%Y-%m-%dT%H:%M:%S.%fZ}"}
+    }
+    s.store.request("PATCH", f"{LEASES}/{LEASE}", body=taken, content_type=MERGE, user_agent=PERSON)
+    s.run(8)
+    assert not any(actor.replica.leader.leads for actor in s.actors.values())
+
+
 def test_who_leads_no_more_shows_no_more_of_the_fleet() -> None:
     s, _ = fleet(policy("{type: NeuronHealth}", "{do: cordon}"))
     writes(s, NEURON)
@@ -287,12 +296,7 @@ def test_who_leads_no_more_shows_no_more_of_the_fleet() -> None:
     assert value(actor, "node_recovery_open_handovers") == 1
     assert value(actor, "node_recovery_budget_limit", scope="fleet") == 1
     actor.metrics.share(actor.metrics.open_handovers, 1, SWEEPER)  # one that it concluded itself
-    taken = {
-        "spec": {"holderIdentity": "another", "renewTime": f"{s.clock.true_time():%Y-%m-%dT%H:%M:%S.%fZ}"}
-    }
-    s.store.request("PATCH", f"{LEASES}/{LEASE}", body=taken, content_type=MERGE, user_agent=PERSON)
-    s.run(8)
-    assert not actor.replica.leader.leads
+    another_takes_the_lead(s)
     assert value(actor, "node_recovery_open_handovers") == 0
     assert all_say(s, "node_recovery_budget_limit", scope="fleet") == {None}
     assert all_say(s, "node_recovery_budget_used", scope="fleet") == {None}
@@ -303,6 +307,17 @@ def test_who_leads_no_more_shows_no_more_of_the_fleet() -> None:
     assert sayings(s, "HandedOver") > said + 1
     assert value(actor, "node_recovery_open_handovers") == 1
     assert all_say(s, "node_recovery_paused") == {0}
+
+
+def test_who_leads_no_more_does_not_go_on_to_show_a_clock_that_was_off_then() -> None:
+    """Who leads looks at it. A replica that does not would show it until it does: an alert for ever."""
+    s, _ = fleet(policy("{type: NeuronHealth}", "{do: cordon}"))
+    (actor,) = s.actors.values()
+    actor.replica._time.outlier = timedelta(minutes=5)
+    s.run(12)
+    assert value(actor, "node_recovery_api_clock_outlier_seconds") == 300
+    another_takes_the_lead(s)
+    assert value(actor, "node_recovery_api_clock_outlier_seconds") == 0
 
 
 def test_a_process_says_which_version_it_is() -> None:
