@@ -8,6 +8,7 @@ not yet submitted. They never stop observing, proving, uncordoning or cleaning u
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
@@ -385,7 +386,7 @@ def correlated(s: Situation) -> str | None:
     approvals = s.gate.approved if s.gate is not None else ()
     for reason, what_is_shared in s.correlated.items():
         if _treats(s, reason) and not approved(approvals, reason, s.now):
-            return f"{what_is_shared}; node-recovery approve {reason} lets it start"
+            return f"{what_is_shared}; node-recovery approve {shlex.quote(reason)} lets it start"
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 
 import pytest
@@ -114,6 +115,23 @@ def test_once_it_is_approved_no_record_goes_on_to_say_that_it_has_to_be(
     held = [n for n in ("node-1", "node-2", "node-3") if the_record(s, n).phase is Phase.WAITING]
     assert all("approve KonduktorFaulty lets it start" in the_record(s, n).sentence for n in held)
     assert held
+
+
+def test_the_command_that_lets_a_reason_of_several_words_start_is_one_that_a_shell_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    s = Stage(policy("{type: AcceleratedHardwareReady}").replace(b"{cooldown: 0s}", LIMITS))
+    for i in range(40):
+        s.add_node(f"node-{i}", f"m-{i}", rack="r7" if i < 5 else f"r{8 + i % 6}")
+    s.fleet()
+    s.run(5)
+    for i in range(5):
+        writes(s, ("AcceleratedHardwareReady", "False", "GPU fell off the bus; see dmesg"), node=f"node-{i}")
+    pass_time(s, 20, Group(s), step=1)
+    told = the_record(s).sentence.partition("; node-recovery ")[2].removesuffix(" lets it start")
+    assert Terminal(s, monkeypatch).run(*shlex.split(told)).code == 0
+    pass_time(s, 60, Group(s), step=1)
+    assert slots(s)
 
 
 def test_while_a_new_leader_cannot_list_the_records_it_starts_nothing_and_then_it_goes_by_them() -> None:
