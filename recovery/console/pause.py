@@ -60,7 +60,8 @@ def pause_all(api: UserApi, length: timedelta, reason: str, owner: str) -> str:
         before = None
     if before is not None and (before.until is None or before.until >= until):
         current = pause_sentence(Gate("", "", "", pause=before), now)
-        return f"Nothing was changed: {click.unstyle(current)}. That pause does not end before yours would."
+        but = "It ends no earlier than yours would, unless somebody resumes: then pause again."
+        return f"Nothing was changed: {click.unstyle(current)}. {but}"
     changed = copy.deepcopy(obj)
     ours = {"owner": owner, "reason": reason, "until": moment(until)}
     changed["spec"] = {**(changed.get("spec") or {}), "pause": ours}

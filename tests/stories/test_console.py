@@ -844,6 +844,15 @@ def test_a_shorter_pause_does_not_shorten_one_in_force(sit: Sit) -> None:
     assert out.endswith("It replaces the pause of grace (a network change).\n")
 
 
+def test_who_pauses_beside_anothers_longer_pause_is_told_that_a_resume_ends_it_for_both(sit: Sit) -> None:
+    terminal = sit(cast())
+    ok(terminal.run("pause", "--for", "2h", "--reason", "a network change"))
+    out = ok(terminal.run("pause", "--for", "1h", "--reason", "mine", "--owner", "grace"))
+    assert out.endswith("It ends no earlier than yours would, unless somebody resumes: then pause again.\n")
+    ok(terminal.run("resume"))
+    assert "Pause:   none" in ok(terminal.run("status"))
+
+
 def test_a_pause_keeps_what_the_agents_have_agreed_on(sit: Sit) -> None:
     s = at("draining")
     before = s.gate()
