@@ -42,7 +42,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. A command may also end the process by ``SystemExit``."""
     try:
         given = None if argv is None else list(argv)
-        code = group.main(given, _called(), complete_var="_NODE_RECOVERY_COMPLETE", standalone_mode=False)
+        code = group.main(
+            given,
+            _called(),
+            complete_var="_NODE_RECOVERY_COMPLETE",
+            standalone_mode=False,
+            color=_colour(),  # of the context, in which all is printed
+        )
         return _told(code if isinstance(code, int) else DONE)
     except click.ClickException as error:
         error.show()
@@ -79,6 +85,11 @@ def _untold(why: str, code: int = FAILURE) -> int:
 def _silence() -> None:
     """Python flushes standard output once more when it exits, and would complain once more."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _colour() -> bool | None:
+    """False where nobody wants colours; None: on a terminal."""
+    return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
 
 def _called() -> str:

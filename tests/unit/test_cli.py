@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from recovery.cli import COMMANDS, NAME, PLUGIN, group, main
+from recovery.console.output import say, styled
 from recovery.errors import Refused, SettingsError
 
 GOOD = "apiVersion: noderecovery.dev/v1alpha1\nkind: RecoveryPolicy\nrules: [{name: a, match: {}}]\n"
@@ -94,6 +95,26 @@ def test_as_a_plugin_of_kubectl_it_names_itself_as_it_is_typed(
 def test_kubectl_finds_it_under_the_name_that_is_installed() -> None:
     scripts = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["scripts"]
     assert scripts == {NAME: "recovery.cli:main", PLUGIN: "recovery.cli:main"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)], ids=str
+)
+def test_no_colour_is_printed_where_the_terminal_or_its_user_wants_none(
+    environ: dict[str, str],
+    coloured: bool,
+    pretend: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("click._compat.isatty", lambda stream: True)
+    pretend("recovery.console.status", "status", lambda *_: say(styled("handedOver", fg="red")))
+    assert main(["status"]) == 0
+    assert capsys.readouterr().out == ("\x1b[31mhandedOver\x1b[0m\n" if coloured else "handedOver\n")
 
 
 @pytest.mark.slow
