@@ -118,6 +118,7 @@ class Reach:
             if hope.within not in gone:
                 yield self._file.mistake(hope.field, hope.missed)
         yield from self._capped()
+        yield from self._unbraked()
         yield from self.too_slow()
 
     def _capped(self) -> Iterator[str]:
@@ -130,6 +131,14 @@ class Reach:
                 f"{budget} of {self._counted} nodes is {allowed}, but at most {self._most} are out at a time"
             )
             yield self._file.mistake("limits.budget", f"{found}{more}")
+
+    def _unbraked(self) -> Iterator[str]:
+        """A sentence where the brake is a count of nodes, and no more than that can ever be sick."""
+        most = self._file.policy.limits.brake.count
+        if most and written(self._file, "limits.brake") and 0 < self._counted <= most:
+            found = f"as many as {most} nodes may be sick, and {self._counted} are counted, so it never holds"
+            meant = f'; did you mean "{most}%"?' if most <= 100 else ""
+            yield self._file.mistake("limits.brake", f"{found}{meant}")
 
     def too_slow(self) -> Iterator[str]:
         """A sentence for each drain that has less time than a pod may take to end."""

@@ -74,6 +74,16 @@ def test_a_share_of_a_large_fleet_that_is_more_than_may_be_out_is_told() -> None
     assert of_nodes(file, fleet[20:]) == of_nodes(file, fleet, mode="fleet") == []
 
 
+def test_a_brake_that_lost_its_percent_sign_and_so_never_holds_is_told() -> None:
+    file = parsed("limits: {brake: 30, population: {labels: {pool: h*}}}\nrules: []\n")
+    fleet = [*({"pool": "h100"},) * 30, *({"pool": "cpu"},) * 999]
+    told = 'as many as 30 nodes may be sick, and 30 are counted, so it never holds; did you mean "30%"?'
+    assert of_nodes(file, fleet) == of_nodes(file, fleet, mode="fleet")
+    assert of_nodes(file, fleet) == [f"p.yaml:3: field limits.brake: {told}"]
+    assert of_nodes(file, [{"pool": "h100"}, *fleet]) == []
+    assert of_nodes(parsed("limits: {brake: 100%}\nrules: []\n"), fleet) == []
+
+
 def test_one_node_shows_only_what_does_not_hold_for_itself() -> None:
     assert of_own_node(parsed(FULL), {"pool": "h100"}) == [
         "p.yaml:5: field limits.budgetPer.rack: this node has no label rack, so this limit does not apply",
