@@ -19,7 +19,7 @@ from recovery.report.metrics import Metrics
 ROOT = Path(__file__).resolve().parents[2]
 ALARMS = ROOT / "deploy" / "alarms"
 DASHBOARD = json.loads((ALARMS / "grafana" / "node-recovery.json").read_text())
-SCRAPED = frozenset({"cluster", "node", "job"})
+SCRAPED = frozenset({"cluster", "node", "job", "instance"})
 """Labels that come from the scrape, as deploy/alarms/README.md sets it up."""
 
 
