@@ -207,6 +207,7 @@ def _about_rule(rule: Rule) -> Iterator[tuple[str, str]]:
     if rule.budget is not None and not _acts(rule):
         yield ".budget", "never used: the rule only notifies"
     yield from _about_match(rule.match)
+    yield from _about_spelling(rule.match)
     if rule.latch is Latch.SOURCE:
         yield from _never_taken_back(rule)
     if _acts(rule):
@@ -234,6 +235,26 @@ def _about_match(m: Match) -> Iterator[tuple[str, str]]:
             yield ".match.reason", f"{reason} is a type, not a reason"
         if m.times is None and reason in _edges_only():
             yield ".match.reason", f"{reason} is only counted, so a rule without times never sees it"
+
+
+_REGULAR = re.compile(r"\.[*+]|[|^$\\()]")
+
+
+def _about_spelling(m: Match) -> Iterator[tuple[str, str]]:
+    """Patterns that match nothing, since they are written in another language or case."""
+    rows = catalog.faults()
+    for field, patterns, known, more in (
+        (".match.type", (m.type,), {row.type for row in rows}, ""),
+        (".match.reason", m.reasons, {row.reason for row in rows}, "; several reasons are a list"),
+    ):
+        by_small = {name.lower(): name for name in known}
+        for pattern in patterns:
+            name = by_small.get(pattern.lower(), pattern)
+            if _REGULAR.search(pattern):
+                text = f'"{pattern}" looks like a regular expression, but patterns are a shell\'s'
+                yield field, f"{text}: * stands for any characters, [79] for one of them{more}"
+            elif name != pattern and pattern not in known:
+                yield field, f"{pattern} is not {name}: upper and lower case count"
 
 
 def _about_validation(rule: Rule) -> Iterator[tuple[str, str]]:

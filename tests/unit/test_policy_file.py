@@ -839,6 +839,25 @@ WARNINGS = {
         "rules: [{name: a, match: {reason: NeuronHealth}}]",
         ["3: field rules[0].match.reason: NeuronHealth is a type, not a reason"],
     ),
+    "names in another case than their detectors write them": (
+        "rules: [{name: a, match: {type: gpuxid, reason: [gpuxid79, GpuXid48]}}]",
+        [
+            "3: field rules[0].match.type: gpuxid is not GpuXid: upper and lower case count",
+            "3: field rules[0].match.reason: gpuxid79 is not GpuXid79: upper and lower case count",
+        ],
+    ),
+    "regular expressions": (
+        "rules: [{name: a, match: {type: ^GpuXid$, reason: ['GpuXid(79|48)', 'GpuEcc.*', 'Gpu[A-Z]*']}}]",
+        [
+            f"3: field rules[0].match.{found} looks like a regular expression, but patterns are a shell's: * "
+            f"stands for any characters, [79] for one of them{more}"
+            for found, more in (
+                ('type: "^GpuXid$"', ""),
+                ('reason: "GpuXid(79|48)"', "; several reasons are a list"),
+                ('reason: "GpuEcc.*"', "; several reasons are a list"),
+            )
+        ],
+    ),
     "a counted reason that nobody counts": (
         "rules: [{name: a, match: {reason: KernelOops}}]",
         ["3: field rules[0].match.reason: KernelOops is only counted, so a rule without times never sees it"],
