@@ -60,8 +60,8 @@ def pause_all(api: UserApi, length: timedelta, reason: str, owner: str) -> str:
         before = None
     if before is not None and (before.until is None or before.until >= until):
         current = pause_sentence(Gate("", "", "", pause=before), now)
-        but = "It ends no earlier than yours would, unless somebody resumes: then pause again."
-        return f"Nothing was changed: {click.unstyle(current)}. {but}"
+        stays = f"Another pause stays, which ends no earlier: {click.unstyle(current)}"
+        return f"{stays}. If somebody ends it before, pause again."
     changed = copy.deepcopy(obj)
     ours = {"owner": owner, "reason": reason, "until": moment(until)}
     changed["spec"] = {**(changed.get("spec") or {}), "pause": ours}

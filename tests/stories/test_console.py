@@ -839,7 +839,7 @@ def test_a_shorter_pause_does_not_shorten_one_in_force(sit: Sit) -> None:
     terminal = sit(cast())
     ok(terminal.run("pause", "--for", "2h", "--reason", "a network change", "--owner", "grace"))
     out = ok(terminal.run("pause", "--for", "1h", "--reason", "mine"))
-    assert out.startswith("Nothing was changed: grace paused all recoveries until ")
+    assert out.startswith("Another pause stays, which ends no earlier: grace paused all recoveries until ")
     out = ok(terminal.run("pause", "--for", "3h", "--reason", "mine"))
     assert out.endswith("It replaces the pause of grace (a network change).\n")
 
@@ -848,7 +848,7 @@ def test_who_pauses_beside_anothers_longer_pause_is_told_that_a_resume_ends_it_f
     terminal = sit(cast())
     ok(terminal.run("pause", "--for", "2h", "--reason", "a network change"))
     out = ok(terminal.run("pause", "--for", "1h", "--reason", "mine", "--owner", "grace"))
-    assert out.endswith("It ends no earlier than yours would, unless somebody resumes: then pause again.\n")
+    assert out.endswith(": a network change. If somebody ends it before, pause again.\n")
     ok(terminal.run("resume"))
     assert "Pause:   none" in ok(terminal.run("status"))
 

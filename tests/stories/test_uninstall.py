@@ -409,6 +409,17 @@ def test_it_asks_first_and_a_no_changes_nothing(sit: Sit) -> None:
     assert (said.code, len(s.store.history)) == (2, before)
 
 
+def test_where_somebodys_longer_pause_holds_already_it_does_not_begin_with_that_nothing_was_changed(
+    sit: Sit,
+) -> None:
+    terminal = sit(handed_over())
+    terminal.run("pause", "--for", "48h", "--reason", "upgrade", "--owner", "grace")
+    said = terminal.run("uninstall", "--yes")
+    assert said.out.startswith("Another pause stays, which ends no earlier: grace paused all recoveries ")
+    assert "cleared  node-0: " in said.out
+    assert "Nothing was changed" not in said.out
+
+
 def test_it_pauses_before_it_takes_anything_off(sit: Sit) -> None:
     s = at("draining")
     before = len(s.store.history)
