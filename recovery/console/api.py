@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import shlex
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -63,8 +64,8 @@ class Named:
         t = self._target
         if t.in_cluster:
             return "Does a network policy keep this pod from it, and do other pods reach it?"
-        named = f" --kubeconfig {t.kubeconfig}" if t.kubeconfig else ""
-        named += f" --context {self._place.context}"
+        named = f" --kubeconfig {shlex.quote(t.kubeconfig)}" if t.kubeconfig else ""
+        named += f" --context {shlex.quote(self._place.context)}"
         return (
             f"Does it answer to kubectl{named} get --raw /readyz? If not: is it up, and do you need a VPN? "
             "--context and --kubeconfig name another cluster."

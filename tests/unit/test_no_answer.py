@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,3 +63,14 @@ def test_a_server_that_does_not_answer_is_told_in_a_sentence(
         "kubectl --context prod get --raw /readyz? If not: is it up, and do you need a VPN? --context and "
         "--kubeconfig name another cluster."
     )
+
+
+def test_the_command_to_look_with_is_one_that_a_shell_takes(
+    closed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "my config"
+    file.write_text(KUBECONFIG.format(port=closed).replace("prod", "prod (eu)"))
+    assert cli.main(["status", "--kubeconfig", str(file)]) == cli.FAILURE
+    asked = capsys.readouterr().err.partition("Does it answer to ")[2].partition("? If not")[0]
+    named = ["--kubeconfig", str(file), "--context", "prod (eu)"]
+    assert shlex.split(asked) == ["kubectl", *named, "get", "--raw", "/readyz"]
