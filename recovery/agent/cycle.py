@@ -93,12 +93,14 @@ class Agent:
         heartbeat: Heartbeat | None = None,
         saw: Callable[[NodeView], None] = lambda _: None,
         own: Callable[[float | None], NodeView | None] = lambda _: None,
+        gone: Callable[[], bool] = lambda: False,
         tell: Callable[[News], None] = lambda _: None,
     ) -> None:
         self.node = node
         self._tell = tell
         self._saw = saw
         self._own = own
+        self._gone = gone
         self._heartbeat = heartbeat
         self._w = world
         self._observer = observer
@@ -205,14 +207,14 @@ class Agent:
         keys = (_keys(readings), self._lives_ended(readings), self._is_marked())
         now = self._w.clock.monotonic()
         if now < self._backoff.until:  # faults are published all the same
-            self._reporter.faults(readings, self._w.cluster.time.now())
+            self._reporter.faults(readings, self._w.cluster.time.now(), gone=self._gone())
             self._view = replace(self._view, readings=readings)
             return self._last
         if keys == self._keys and now < self._due:
             self._view = replace(self._view, readings=readings)
             return replace(self._last, look_again=timedelta(seconds=self._due - now))
         self._keys = keys
-        self._reporter.faults(readings, self._w.cluster.time.now())
+        self._reporter.faults(readings, self._w.cluster.time.now(), gone=self._gone())
         self._rests = self.next_in_queue = False
         try:
             d = self._look(readings)

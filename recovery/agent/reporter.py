@@ -88,9 +88,14 @@ class Reporter:
         if self._due(f"failed {d.key}"):
             self._event(EventReason.FAILED, d, True, now)
 
-    def faults(self, readings: Iterable[Reading], at: datetime) -> None:
-        """Publish faults while they last, in observe mode too: alarms need data points."""
+    def faults(self, readings: Iterable[Reading], at: datetime, *, gone: bool = False) -> None:
+        """Publish faults while they last, in observe mode too: alarms need data points. ``gone``: the Node is
+        no more, so none lasts, and no source has to say anything of it."""
         readings = tuple(readings)
+        for r in readings:
+            unknown = 0 if r.readable or gone else 1
+            self._metrics.share(self._metrics.signal_unknown, unknown, self.node, r.source)
+        readings = () if gone else readings
         for p in (p for r in readings for p in r.problems):
             if p.kind is Kind.EDGE:
                 self._happened(p, at)
@@ -158,8 +163,6 @@ class Reporter:
 
     def _gauges(self, s: Situation, d: Decision) -> None:
         m = self._metrics
-        for r in s.readings:
-            m.share(m.signal_unknown, 0 if r.readable else 1, self.node, r.source)
         record = s.record
         m.one_of(m.phase, record.phase.value if record is not None and record.phase.sick else "", self.node)
         if not _goes_on(s, d):

@@ -18,15 +18,18 @@ from recovery.decide.history import confirmed_at
 from recovery.model import Census, Gate, Outcome, Phase, Share, Start
 from recovery.report.fleet_gauges import FleetGauges
 from recovery.report.metrics import Metrics
+from tests.builders.faults import DMA
 from tests.builders.policies import policy_file
 from tests.builders.records import record
 from tests.builders.times import NOW
-from tests.stories.scenery import GATE, to_the_end
+from tests.stories.scenery import GATE, pass_time, to_the_end
 from tests.stories.scenes import (
     MERGE,
+    NODES,
     PERSON,
     boot,
     braked,
+    calls,
     cast,
     handed_over,
     label,
@@ -318,6 +321,23 @@ def test_who_leads_no_more_does_not_go_on_to_show_a_clock_that_was_off_then() ->
     assert value(actor, "node_recovery_api_clock_outlier_seconds") == 300
     another_takes_the_lead(s)
     assert value(actor, "node_recovery_api_clock_outlier_seconds") == 0
+
+
+def test_a_node_that_is_gone_has_no_fault_any_more_and_no_source_of_it_is_blind() -> None:
+    """Its agent stays for ten minutes after the recovery. That is no alert, and no fault of now."""
+    s, cloud = fleet(policy("{type: NeuronHealth}", "{do: replace}"))
+    (actor,) = s.actors.values()
+    unknown = ("node_recovery_signal_unknown", {"source": "conditions"})
+    faults = ("node_recovery_faults", {"type": "NeuronHealth", "reason": DMA})
+    writes(s, NEURON)
+    pass_time(s, 10, cloud, until=lambda: bool(calls(s)), step=0.5)
+    assert (value(actor, unknown[0], **unknown[1]), value(actor, faults[0], **faults[1])) == (0, 1)
+    pass_time(s, 200, cloud, step=1)
+    assert (phase(s), s.store.request("GET", f"{NODES}/node-0").status) == (Phase.RECOVERED, 404)
+    assert (value(actor, unknown[0], **unknown[1]), value(actor, faults[0], **faults[1])) == (0, 0)
+    told = sum(metric.name == DMA for metric in s.told.metrics)
+    pass_time(s, 200, cloud, step=1)
+    assert sum(metric.name == DMA for metric in s.told.metrics) == told
 
 
 def test_a_process_says_which_version_it_is() -> None:

@@ -195,11 +195,13 @@ def test_gauges_show_the_last_cycle() -> None:
     assert desk.value("node_recovery_faults", **faults) == 1.0
     desk.reporter.faults([reading()], NOW)
     assert desk.value("node_recovery_faults", **faults) is None
-    desk.decides(hold("so", key="abandoned"), readings=(silent(NOW),))
+    desk.reporter.faults([silent(NOW)], NOW)
     assert desk.value("node_recovery_signal_unknown", source="npd") == 1.0
+    desk.reporter.faults([reading()], NOW)
+    assert desk.value("node_recovery_signal_unknown", source="npd") == 0.0
+    desk.decides(hold("so", key="abandoned"))
     assert desk.value("node_recovery_abandoned") == 1.0
     desk.decides(leave("so"), record=replace(record(), phase=Phase.RECOVERED))
-    assert desk.value("node_recovery_signal_unknown", source="npd") == 0.0
     assert desk.value("node_recovery_abandoned") == 0.0
     assert not desk.value("node_recovery_phase", phase="recovered")
 

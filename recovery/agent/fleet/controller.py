@@ -28,6 +28,7 @@ from recovery.decide.sightings import News
 from recovery.report.metrics import Metrics
 from recovery.report.own_view import View
 from recovery.report.publish import Publisher
+from recovery.signals.never_joined import is_name
 
 log = logging.getLogger(__name__)
 
@@ -237,6 +238,7 @@ class Controller:
             self._says.sources(name, self._w.cluster.time.now),
             name,
             own=lambda _: self._nodes.get(name),
+            gone=lambda: self._nodes.get(name) is None and not is_name(name),
             tell=self._tell,
         )
 
