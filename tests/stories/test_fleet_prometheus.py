@@ -21,6 +21,7 @@ from tests.stories.scenes import (
     boot,
     calls,
     controller,
+    label,
     marked,
     messages,
     patch_node,
@@ -458,6 +459,25 @@ def test_a_series_of_no_node_or_of_several_is_nobodys_and_told(
         "Prometheus, row ib: node-8 is no Node, and no Node's address",
         "Prometheus, row ib: node-9 is no Node, and no Node's address",
     ]
+
+
+def test_the_series_of_nodes_outside_the_selector_are_not_counted_as_nobodys(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An alert says that they belong to no node, and sends people to the log."""
+    w = Scene(server, asking(IB.replace("(node)", "(node, error)").replace("IbDevBad", "{label: error}")))
+    for i, name in enumerate(w.names):
+        label(w.s, name, pool="gpu" if i < 2 else "cpu")
+        w.server.put("ib_dev", 0, node=name, error="LinkDown")
+    w.s.fleet(selector="pool=gpu")
+    w.s.run(40, step=5)
+    shown = ("node_recovery_prometheus_unresolved_series", {"row": "ib"})
+    assert value(controller(w.s), shown[0], **shown[1]) == 0
+    assert "row ib" not in caplog.text
+    w.server.put("ib_dev", 3, node="node-0")
+    w.s.run(40, step=5)
+    assert value(controller(w.s), shown[0], **shown[1]) == 1
+    assert "row ib: a bad series has no label error that is a name" in caplog.text
 
 
 def test_a_series_without_the_label_that_names_its_fault_is_told_and_not_left_out_in_silence(

@@ -167,6 +167,8 @@ class Poller:
         now: datetime,
     ) -> None:
         said, unresolved = _by_node(found, names)
+        if not self._whole_fleet:
+            unresolved.clear()  # they may be of nodes that are not watched
         if left_out:
             labels = " or ".join(r.row.naming_labels)
             unresolved[f"a bad series has no label {labels} that is a name, so it finds no fault"] = left_out
@@ -201,10 +203,9 @@ class Poller:
                 r.nodes.pop(name, None)
 
     def _complain(self, row: MetricRow, unresolved: Mapping[str, int]) -> None:
-        """Log each series once that belongs to no node. If only a part of the fleet is watched, it may belong
-        to another node: then nothing is logged."""
+        """Log each series once that belongs to no node, or whose fault has no name."""
         for why in sorted(unresolved):
-            if self._whole_fleet and len(self._complaints) < MOST_COMPLAINTS:
+            if len(self._complaints) < MOST_COMPLAINTS:
                 if (row.name, why) not in self._complaints:
                     log.warning("Prometheus, row %s: %s", row.name, why)
                 self._complaints.add((row.name, why))
