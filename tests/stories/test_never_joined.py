@@ -52,6 +52,10 @@ def test_it_is_handed_over_after_a_quarter_of_an_hour_and_nothing_is_done_to_it(
     assert calls(s) == []
     assert messages(s, "HandedOver", LOST)
     assert value(s.actors["controller"], "node_recovery_never_joined_machines", group="workers") == 1
+    lasting = {"type": "NeverJoined", "reason": "NotRegistered"}
+    assert value(s.actors["controller"], "node_recovery_faults", **lasting) == 1, (
+        "it has no Node, and is none gone"
+    )
     judge(s)
 
 
