@@ -23,6 +23,8 @@ ANNOTATED = "annotated "
 """Prefix of a pod's name among the refusals: it was annotated a moment ago, or the patch was refused."""
 ANY = PodRule(PodMode.EVICT)
 
+COMES_BACK = "it tolerates our cordon and taint, and came after the drain began"
+"""Why a pod stays that would come back again and again."""
 MOST_NAMED = 5
 """Pods that a sentence names of those that stay for one reason."""
 
@@ -33,7 +35,8 @@ Group = tuple[PodView, ...]
 class Plan:
     """What a drain does next. ``left``: the pods that keep the node from being empty.
 
-    ``stay``: pods of a fenced namespace, and why they stay: they are named, and nobody waits for them.
+    ``stay``: pods of a fenced namespace, and those that come back, with why they stay: they are named, and
+    nobody waits for them.
 
     ``never``: why this node is not drained at all. ``annotate``: annotations to put on pods. ``ask``: groups
     of pods whose eviction is asked for together. ``waits``: why a pod is not evicted now.
@@ -118,8 +121,9 @@ def plan(
     ``refused``: pod -> why its eviction was refused a moment ago. ``fenced``: pod -> why it stays.
     """
     both = remaining(pods, now)
-    left = tuple(p for p in both if str(p) not in fenced)
-    stay = {str(p): fenced[str(p)] for p in both if str(p) in fenced}
+    back = {str(p): COMES_BACK for p in both if comes_back(p, policy, began, now)}
+    stay = {str(p): why for p in both if (why := fenced.get(str(p)) or back.get(str(p)))}
+    left = tuple(p for p in both if str(p) not in stay)
     if why := may_never_go(left, policy):
         return Plan(left, never=why, stay=stay)
     annotate: list[tuple[PodView, Mapping[str, str]]] = []
@@ -139,6 +143,18 @@ def plan(
     # ask the same disruption budget first.
     ask.sort(key=lambda group: group[0].uid)
     return Plan(left, annotate=tuple(annotate), ask=tuple(ask), waits=waits, stay=stay)
+
+
+def comes_back(pod: PodView, policy: DrainPolicy, began: datetime, now: datetime) -> bool:
+    """Whether ``pod`` came to the node after its drain had begun, and tolerates our cordon and taint.
+
+    The next one of its controller would come as well, so it is left alone, as ``kubectl drain`` leaves
+    whatever comes after it has listed the pods. But a pod that may never be evicted, or that the policy gives
+    time, is one.
+    """
+    rule = rule_of(pod, policy)
+    kept = rule.mode is PodMode.NEVER or (rule.mode is PodMode.WAIT and now < began + rule.within)
+    return pod.tolerates and pod.created is not None and pod.created > began and not kept
 
 
 def keeps_some(policy: DrainPolicy) -> bool:

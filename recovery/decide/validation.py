@@ -27,7 +27,7 @@ from recovery.decide.decision import (
 from recovery.decide.history import HistoryEvent, note
 from recovery.decide.situation import Situation
 from recovery.decide.tried import over
-from recovery.model import GROUP, TAINT, JobView, Record, ValidationRun
+from recovery.model import GROUP, TAINT, UNSCHEDULABLE, JobView, Record, ValidationRun
 from recovery.quick import replace
 from recovery.units import span
 
@@ -38,7 +38,6 @@ LEAST_KEPT = 3600
 LOOKED_AT = 300
 """Seconds for which Kubernetes leaves a Job alone once it is late. It deletes the pod then, and counts it as
 failed, whether it ever ran or not."""
-UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 
 
 def failure(s: Situation, r: Record) -> str | None:

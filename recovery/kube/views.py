@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from recovery.kube.node_rows import row_of, view_of
-from recovery.model import FailedPod, JobView, NodeEvent, NodeView, PodView
+from recovery.model import TAINT, UNSCHEDULABLE, FailedPod, JobView, NodeEvent, NodeView, PodView
 from recovery.units import parse_moment
 
 Json = Mapping[str, Any]
@@ -52,6 +52,8 @@ def pod_view(obj: Json) -> PodView:
         ip=status.get("podIP") or "",
         gang=next((f"{k}={v}" for k in GANGS if (v := annotations.get(k) or labels.get(k))), ""),
         grace=_grace(spec),
+        created=_moment(meta.get("creationTimestamp")),
+        tolerates=all(_tolerates(spec, key) for key in (TAINT, UNSCHEDULABLE)),
     )
 
 
@@ -59,6 +61,16 @@ def _grace(spec: Json) -> timedelta:
     """30 s where a pod says nothing, and at most a year: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/"""
     seconds = spec.get("terminationGracePeriodSeconds")
     return timedelta(seconds=30) if seconds is None else timedelta(seconds=min(seconds, A_YEAR))
+
+
+def _tolerates(spec: Json, key: str) -> bool:
+    """Whether a pod tolerates a taint ``key`` without a value and with the effect NoSchedule."""
+    return any(
+        t.get("effect") in (None, "", "NoSchedule")
+        and (t.get("key") == key or (not t.get("key") and t.get("operator") == "Exists"))
+        and (t.get("operator") == "Exists" or not t.get("value"))
+        for t in spec.get("tolerations") or []
+    )
 
 
 def _deletion(meta: Json) -> datetime | None:

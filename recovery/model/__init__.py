@@ -18,6 +18,7 @@ from recovery.model.names import (
     TAINT,
     TAINTED,
     UNINITIALIZED,
+    UNSCHEDULABLE,
     VERSION,
 )
 from recovery.model.nodes import (
@@ -127,6 +128,7 @@ __all__ = [
     "TAINT",
     "TAINTED",
     "UNINITIALIZED",
+    "UNSCHEDULABLE",
     "VERSION",
     "Absent",
     "Alerts",

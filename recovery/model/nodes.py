@@ -160,6 +160,8 @@ class PodView:
     gang: str = ""
     ip: str = ""
     grace: timedelta = timedelta(seconds=30)  # how long it may take to end
+    created: datetime | None = None
+    tolerates: bool = False  # our cordon and our taint: they keep it off no node
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"

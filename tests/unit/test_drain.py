@@ -192,6 +192,30 @@ def test_a_workload_of_which_a_pod_is_on_its_way_out_follows_it() -> None:
     assert planned(one, two).ask == ((two,),)
 
 
+# ---------------------------------------------------------------- what comes back
+
+CAME = replace(TRAIN, name="came", uid="came", created=NOW - SECOND, tolerates=True)
+
+
+@pytest.mark.parametrize(
+    ("pod", "policy", "is_left"),
+    [
+        (CAME, AT_ONCE, True),
+        (replace(CAME, created=BEGAN), AT_ONCE, False),
+        (replace(CAME, created=None), AT_ONCE, False),
+        (replace(CAME, tolerates=False), AT_ONCE, False),
+        (CAME, waiting(61), False),
+        (CAME, waiting(60), True),
+        (CAME, DrainPolicy(pods=(PodRule(PodMode.NEVER),)), False),
+    ],
+)
+def test_a_pod_that_tolerates_our_marks_and_came_after_the_drain_began_is_left_alone(
+    pod: PodView, policy: DrainPolicy, is_left: bool
+) -> None:
+    found = planned(pod, policy=policy)
+    assert (not found.left, bool(found.stay)) == (is_left, is_left)
+
+
 # ---------------------------------------------------------------- the rate
 
 

@@ -213,3 +213,27 @@ def test_a_pod_with_odd_times_is_still_one_that_is_being_deleted_or_has_failed(o
     ended = [{"state": {"terminated": {"finishedAt": odd}}}]
     failed = failed_pod({**pod, "status": {**pod["status"], "containerStatuses": ended}})
     assert (failed.began, failed.ended) == (None, None)
+
+
+OURS = {"key": "noderecovery.dev/unhealthy", "operator": "Exists"}
+CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "comes"),
+    [
+        (None, False),
+        ([{"operator": "Exists"}], True),
+        ([{"operator": "Exists", "effect": "NoSchedule"}], True),
+        ([{"operator": "Exists", "effect": "NoExecute"}], False),
+        ([{"key": "nvidia.com/gpu", "operator": "Exists"}], False),
+        ([CORDON], False),
+        ([OURS], False),
+        ([OURS, CORDON], True),
+        ([OURS, {**CORDON, "value": "x"}], False),
+    ],
+)
+def test_a_pod_tolerates_our_marks_as_the_scheduler_reads_its_tolerations(
+    tolerations: list[dict[str, str]] | None, comes: bool
+) -> None:
+    assert pod_view({"spec": {"tolerations": tolerations}}).tolerates is comes
