@@ -500,9 +500,10 @@ class Executor:
         try:
             found = self._w.cluster.get_cron_job(cron_job)
             self._w.cluster.create_job(job_of(found, name, s.node_name, within.total_seconds()))
-        except (ApiUnavailable, Conflict):  # it may have been created: look again
-            raise
         except ApiError as error:
+            away = isinstance(error, ApiUnavailable) and error.status != FAILED
+            if away or isinstance(error, Conflict):  # it may have been created: look again
+                raise
             memory.job_problem = f"no Job was made of CronJob {cron_job}: {error.reason}"
             memory.job_again = self._w.clock.monotonic() + CREATE_AGAIN.total_seconds()
             return hold(memory.job_problem, CREATE_AGAIN, "validation")

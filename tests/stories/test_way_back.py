@@ -205,6 +205,19 @@ def test_an_agent_that_may_make_no_job_says_so_until_it_is_a_persons() -> None:
     assert 10**6 - s.api.pending < 100, "not in a loop"
 
 
+def test_a_job_that_no_webhook_lets_be_made_is_said_and_is_no_outage_of_the_api_server() -> None:
+    """A webhook for Jobs that is down, as Kueue's, is answered with 500."""
+    s = cast(rules(VALIDATE))
+    cron_job(s)
+    rebooted(s)
+    down = refused(500, "InternalError", 'failed calling webhook "mjob.kb.io": connection refused')
+    s.api.fail_next(lambda a: a.method == "POST" and a.path == JOBS, down, times=10**6)
+    s.run(130 + 21 * 60, step=2)
+    assert (phase(s), calls(s)) == (Phase.HANDED_OVER, [("reboot", "m-0")])
+    assert the_record(s).sentence.endswith('500 failed calling webhook "mjob.kb.io": connection refused')
+    assert not [x for x in s.actors["agent of node-0"].sentences if x.startswith("the API server: POST")]
+
+
 def test_an_agent_that_waits_long_is_not_taken_for_dead() -> None:
     """What it waits for is longer than its Lease."""
     s = cast(rules(VALIDATE))
