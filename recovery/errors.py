@@ -37,6 +37,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+FAILED = 500
+"""What an API server answers that fails on a request, as where an admission webhook is down, or a pod has two
+disruption budgets. The next try may end in the same way for hours."""
+
 
 class NodeRecoveryError(Exception):
     """Base of all errors raised on purpose. Its text is a sentence for people."""

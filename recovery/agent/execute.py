@@ -64,6 +64,7 @@ from recovery.decide.on_gate import STARTING, changed
 from recovery.decide.situation import Situation
 from recovery.decide.validation import job_of
 from recovery.errors import (
+    FAILED,
     ApiError,
     ApiUnavailable,
     Conflict,
@@ -82,9 +83,6 @@ from recovery.report.publish import Publisher
 
 CREATE_AGAIN = timedelta(seconds=15)
 FIRST_BACK_OFF, WORST_BACK_OFF = 0.15, 5.0
-FAILED = 500
-"""What an API server answers that fails on a request, as where an admission webhook is down. The next try may
-end in the same way for hours."""
 CONFLICT = "409 Conflict: another agent wrote first; reading it again"
 
 

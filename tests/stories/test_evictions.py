@@ -88,6 +88,22 @@ def test_an_eviction_that_was_not_answered_is_said_and_the_next_one_asked_for_la
     assert len(s.provider.calls) == 1
 
 
+def test_a_pod_with_two_budgets_is_refused_and_keeps_no_other_one_waiting() -> None:
+    """The API server answers with 500, and that was said to be no answer. It ended each pass."""
+    s = cast()
+    for name in ("a", "b", "c", "goes"):
+        s.add_pod(name, "node-0", app=name)
+    for name in ("a", "b", "c"):
+        for kind in ("one", "two"):
+            s.store.load(budget_object(f"{kind}-of-{name}", app=name, minAvailable=0))
+    s.fault("node-0")
+    s.run(8)
+    assert "asked for the eviction of 4 pods, 3 may not go yet" in sentences(s)
+    assert not [x for x in sentences(s) if "was not answered" in x]
+    two = "500 This pod has more than one PodDisruptionBudget"
+    assert any("may not go yet: POST " in x and two in x for x in sentences(s))
+
+
 FENCE = "namespace default is fenced: its label noderecovery.dev/evict says never"
 
 
