@@ -108,6 +108,15 @@ def remaining(pods: Iterable[PodView], now: datetime) -> tuple[PodView, ...]:
     return tuple(p for p in left if p.deletion_timestamp is None or p.deletion_timestamp > now)
 
 
+def still_there(pods: Iterable[PodView], now: datetime) -> str:
+    """Which pods are past their grace period: nobody waits for them, and they may still run; "" if none."""
+    past = [str(p) for p in pods if not stays(p) and p.deletion_timestamp and p.deletion_timestamp <= now]
+    if not past:
+        return ""
+    be, their = ("is", "its") if len(past) == 1 else ("are", "their")
+    return f"{few(past, MOST_NAMED)} {be} still there past {their} grace period"
+
+
 def plan(
     pods: Iterable[PodView],
     policy: DrainPolicy,

@@ -264,7 +264,8 @@ def drained(s: Situation, r: Record, plan: drain.Plan) -> Decision:
     assert r.rung_since is not None  # there is a plan only of one that has begun
     held = tried.held_clause(r, s.now)
     took = f"drained in {span(tried.used(s, r, r.rung_since))}{f' ({held})' if held else ''}"
-    return next_rung(s, r, "; ".join(filter(None, (took, plan.staying))))
+    late = drain.still_there(s.pods or (), s.now)
+    return next_rung(s, r, "; ".join(filter(None, (took, plan.staying, late))))
 
 
 def drain_late(s: Situation, r: Record, rung: Rung, plan: drain.Plan) -> Decision | None:

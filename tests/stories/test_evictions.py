@@ -22,7 +22,7 @@ from tests.builders.faults import DMA
 from tests.builders.objects import budget_object
 from tests.builders.policies import policy_file
 from tests.stories.scenery import sentences
-from tests.stories.scenes import REBOOTS, calls, cast, phase, remove_pod, stubborn_pod, the_record
+from tests.stories.scenes import MERGE, REBOOTS, calls, cast, phase, remove_pod, stubborn_pod, the_record
 from tests.stories.test_training import when_asked
 
 EVICT = "POST /api/v1/namespaces/default/pods/train/eviction"
@@ -102,6 +102,24 @@ def test_a_pod_with_two_budgets_is_refused_and_keeps_no_other_one_waiting() -> N
     assert not [x for x in sentences(s) if "was not answered" in x]
     two = "500 This pod has more than one PodDisruptionBudget"
     assert any("may not go yet: POST " in x and two in x for x in sentences(s))
+
+
+@pytest.mark.parametrize("then", [", {do: replace, within: 30m}", ""], ids=["replaced", "a person's"])
+def test_a_pod_that_is_past_its_grace_period_ends_the_drain_and_is_named(then: str) -> None:
+    """Its kubelet has not reported its end: a hung device keeps the process. A person may repair the machine
+    by that sentence."""
+    s = cast(policy_file(f"{{do: drain, within: 5m}}{then}"))
+    s.add_pod("goes", "node-0", app="other")
+    s.add_pod("train", "node-0")
+    held = {"metadata": {"finalizers": ["example.com/hangs"]}}
+    path = "/api/v1/namespaces/default/pods/train"
+    assert s.store.request("PATCH", path, body=held, content_type=MERGE, user_agent="x").status == 200
+    s.fault("node-0")
+    s.run(30)
+    drained = next(x for x in sentences(s) if "drained in " in x)
+    assert "; default/train is still there past its grace period; " in drained
+    assert "default/goes" not in drained
+    assert len(s.provider.calls) == bool(then)
 
 
 FENCE = "namespace default is fenced: its label noderecovery.dev/evict says never"
