@@ -242,7 +242,7 @@ class Fetcher:
             # is answered for long: one pod that cannot be decoded is enough for that.
             away = isinstance(error, ApiUnavailable) and now - memory.pods_blind_since < PODS_BLIND
             busy = isinstance(error, TooManyRequests)
-            if away or busy or not (evicting or r.phase is Phase.WAITING):
+            if away or busy:
                 raise
             return replace(s, pods_problem=f"they cannot be listed: {error.reason}")
 

@@ -33,6 +33,8 @@ def stuck_pods(s: Situation, a: Assessment, r: Record) -> Decision | None:
     """
     if s.node is None or (r.in_flight and not isinstance(s.poll, Unfinished)):
         return None  # the call in flight may have switched the machine off for a moment
+    if s.down and s.pods is None:
+        return None  # whether some are stuck is not known: they cannot be listed
     past = [p for p in s.pods or () if p.deletion_timestamp is not None and p.deletion_timestamp <= s.now]
     stuck = len(past) if s.down else 0
     if out_of_service(s.node):

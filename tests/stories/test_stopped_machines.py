@@ -100,3 +100,13 @@ def test_without_proof_and_leave_no_pods_are_given_up(why: str) -> None:
     stuck(s)
     s.run(4 * 60)
     assert tainted(s) == 0
+
+
+@pytest.mark.parametrize("status", [403, 500])
+def test_a_stopped_machine_whose_pods_cannot_be_listed_is_a_persons_in_the_end(status: int) -> None:
+    """One pod that cannot be decoded is enough. Whether some are stuck on it is not known then."""
+    s, _ = dead_in_its_drain()
+    listed = lambda a: a.method == "GET" and a.path.startswith("/api/v1/pods")  # noqa: E731
+    s.api.fail_next(listed, refused(status, "InternalError", "cannot decode object"), times=10**6)
+    s.run(45 * 60, step=2)
+    assert (phase(s), calls(s), tainted(s)) == (Phase.HANDED_OVER, [], 0)
