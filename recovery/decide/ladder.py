@@ -154,6 +154,8 @@ def take_step(s: Situation, r: Record, rung: Rung) -> Decision:
     what = f"{name(r.faults[0])}: {rung}"
     if gone := undone(s.node, r.marks) or _uncordoned(s.node, r):
         return hold(f"{what}: {gone}", key="undone", held=Cause.MARKS)
+    if rung.do is not Step.DRAIN and tried.was_held(s, r, Cause.MARKS) and (d := _drain_anew(s, r, what)):
+        return d
     plan = drain_plan(s, r) if rung.do is Step.DRAIN else None
     if plan is not None and not plan.left:
         return drained(s, r, plan)
@@ -179,6 +181,15 @@ def take_step(s: Situation, r: Record, rung: Rung) -> Decision:
     if rung.do is Step.DRAIN:
         return go_on_draining(s, r, plan)
     return provider_step(s, r, rung)
+
+
+def _drain_anew(s: Situation, r: Record, what: str) -> Decision | None:
+    """Our marks were off for a while after the drain, as where somebody has uncordoned the node and cordoned
+    it again: drain what came to it since."""
+    if (again := drain_again(r, s.now)) is r:
+        return None
+    why = f"{what}: {r.node} was in service for a while: it is drained once more"
+    return act(WriteRecord(note(again, s.now, HistoryEvent.RUNG, why)), why)
 
 
 def _cordon_refused(s: Situation, r: Record, rung: Rung, what: str) -> Decision:
@@ -299,9 +310,10 @@ def _pods_unknown(s: Situation, r: Record) -> Decision:
 def drain_again(r: Record, now: datetime) -> Record:
     """``r`` with its drain once more before the provider's next step, where one has begun.
 
-    That is for a node that was in service for a while: the pods that came meanwhile would end with the
-    machine, and nobody would have asked their disruption budgets. Nothing else is done a second time. For a
-    step that was asked for it is too late: the drain goes before the one after it.
+    That is for a node that was in service for a while, uncordoned or under another Node object: the pods
+    that came meanwhile would end with the machine, and nobody would have asked their disruption budgets.
+    Nothing else is done a second time. For a step that was asked for it is too late: the drain goes before
+    the one after it.
     """
     first = r.rung + 1 if r.in_flight else r.rung
     if first == r.rung and r.step is not None and r.step.do is Step.DRAIN:

@@ -92,6 +92,13 @@ def held_by(s: Situation, r: Record, cause: Cause) -> timedelta:
     return sum((x.time for x in r.progress.held if x.cause is cause), max(now, ZERO))
 
 
+def was_held(s: Situation, r: Record, cause: Cause) -> bool:
+    """Whether ``cause`` has held the current step, for however short a time, as far as that is known."""
+    p = r.progress
+    written = any(x.cause is cause for x in p.held) or (p.holding is not None and p.holding.cause is cause)
+    return written or cause in _unsaid(s)
+
+
 def gone_for(s: Situation, r: Record) -> timedelta:
     """How long a concluder has waited for the node's own agent. The record knows it better than a process."""
     p = r.progress

@@ -280,6 +280,25 @@ def test_a_cordon_that_somebody_makes_their_own_holds_the_recovery_until_it_is_g
     assert calls(s) == [("reboot", "m-0")]
 
 
+@pytest.mark.parametrize("seconds", [5, 300])
+def test_what_came_to_a_node_that_was_uncordoned_after_its_drain_is_drained_as_well(seconds: int) -> None:
+    """Else it would end with the machine, once that somebody has cordoned the node again."""
+    s = draining()
+    s.provider.preflight_error = Retry("its cloud does not answer")
+    remove_pod(s)
+    s.run(30)
+    assert the_record(s).rung == 1, "it is drained"
+    patch_node(s, "node-0", {"spec": {"unschedulable": None}})
+    s.run(seconds)
+    s.add_pod("came-since", "node-0", app="other")
+    patch_node(s, "node-0", {"spec": {"unschedulable": True}})
+    s.provider.preflight_error = None
+    s.run(60)
+    pods = s.store.request("GET", "/api/v1/pods").body["items"]
+    assert (calls(s), [p["metadata"]["name"] for p in pods]) == ([("replace", "m-0")], [])
+    assert [str(x) for x in the_record(s).ladder] == ["drain", "replace"]
+
+
 def test_a_person_who_uncordons_while_a_call_is_put_off_holds_it_as_ever() -> None:
     """The cordon was theirs before. The provider has said from when it could succeed."""
     s = cast(policy_file("{do: reboot, within: 2h}, {do: replace, within: 30m}"))
