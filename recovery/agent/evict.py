@@ -75,7 +75,7 @@ class Evictions:
         slow = slowest(pods, s.policy.drain, r.step.within) if r.step is not None else None
         if r.step is None or slow is None or not memory.tells_slow(r):
             return []
-        return [f"the drain has {too_short(r.step.within, slow)}"]
+        return [f"the drain has {too_short(r.step.within, slow, s.policy.drain)}"]
 
     def _for_a_while(self, items: Iterable[Some]) -> Iterable[Some]:
         """``items``, at least one, until ``LONGEST_PASS`` is over. The next cycle decides about the rest."""

@@ -144,7 +144,8 @@ class Reach:
         """A sentence for each drain that has less time than a pod may take to end."""
         for (r, i), pod in sorted(self._longest.items()):
             rung = (self._file.policy.rules[r].remedy or ())[i]
-            yield self._file.mistake(f"rules[{r}].remedy[{i}].within", too_short(rung.within, pod))
+            why = too_short(rung.within, pod, self._file.policy.drain)
+            yield self._file.mistake(f"rules[{r}].remedy[{i}].within", why)
 
 
 def of_nodes(

@@ -85,17 +85,24 @@ def stays(pod: PodView) -> bool:
 
 def slowest(pods: Iterable[PodView], policy: DrainPolicy, within: timedelta) -> PodView | None:
     """The pod that takes longest to end, of those that a drain evicts, if that is longer than ``within``."""
-    late = [
-        p for p in pods if p.grace > within and not stays(p) and rule_of(p, policy).mode is not PodMode.NEVER
-    ]
-    return max(late, key=lambda p: p.grace, default=None)
+    asked = (p for p in pods if not stays(p) and rule_of(p, policy).mode is not PodMode.NEVER)
+    late = [p for p in asked if _takes(p, policy) > within]
+    return max(late, key=lambda p: _takes(p, policy), default=None)
 
 
-def too_short(within: timedelta, pod: PodView) -> str:
+def _takes(pod: PodView, policy: DrainPolicy) -> timedelta:
+    """How long ``pod`` may take to end, from the begin of its drain."""
+    rule = rule_of(pod, policy)
+    return pod.grace + (rule.within if rule.mode is PodMode.WAIT else timedelta(0))
+
+
+def too_short(within: timedelta, pod: PodView, policy: DrainPolicy) -> str:
     """That a drain of ``within`` does not wait for ``pod``."""
+    rule = rule_of(pod, policy)
+    waits = f"drain.pods[{policy.pods.index(rule)}] and " if rule.mode is PodMode.WAIT else ""
     return (
-        f"{span(within)}, but pod {pod} may take {span(pod.grace)} to end "
-        "(terminationGracePeriodSeconds): the drain is over before such a pod is"
+        f"{span(within)}, but pod {pod} may take {span(_takes(pod, policy))} to end "
+        f"({waits}terminationGracePeriodSeconds): the drain is over before such a pod is"
     )
 
 

@@ -144,6 +144,19 @@ def told(*pods: dict[str, Any], **labels: str) -> list[str]:
     return [x for x in findings(cast(UserApi, Cluster(pods, **labels)), parsed(DRAINS)) if ".within" in x]
 
 
+def test_the_time_that_a_pod_has_to_end_by_itself_counts_before_its_grace_period() -> None:
+    """It is evicted after that, and the drain was over before its grace period was: a person got the node."""
+    waits = DRAINS.replace("mode: never", "mode: wait, within: 9m")
+    slow = [
+        nodes.pod(grace=timedelta(minutes=8)),
+        nodes.pod("kept", namespace="kept", grace=timedelta(minutes=2)),
+    ]
+    assert of_own_node(parsed(waits), {"pool": "gpu"}, slow) == [
+        "p.yaml:6: field rules[0].remedy[0].within: 10 min, but pod kept/kept may take 11 min to end "
+        "(drain.pods[0] and terminationGracePeriodSeconds): the drain is over before such a pod is"
+    ]
+
+
 def test_a_drain_that_is_over_before_its_pods_are_is_told_with_the_slowest_of_them() -> None:
     slow = [pod("train-0", 12), pod("train-1", 14), pod("web", 1)]
     assert told(*slow, pool="gpu") == [
