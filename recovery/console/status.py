@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from recovery.console.api import connect
@@ -14,8 +14,8 @@ from recovery.decide.budget import noted_scopes
 from recovery.decide.sightings import Sighting
 from recovery.decide.tried import clause
 from recovery.kube.kubeconfig import Target
-from recovery.model import Fault, Gate, Phase, Record, Slot
-from recovery.units import hour, moment
+from recovery.model import Fault, Gate, Phase, Record, Slot, Step
+from recovery.units import hour, moment, span
 
 HEAD = ("NODE", "PHASE", "RULE", "STEP", "TRY", "SINCE")
 WIDE_HEAD = ("MACHINE", "GROUP", "REPLACEMENT")
@@ -119,8 +119,13 @@ def _lines(
 
 
 def _why(r: Record, now: datetime) -> str:
-    """``sentence_of``. A lost record is not written when its machine boots, and Nodes are not read here."""
-    later = f": node-recovery explain {r.node} says whether it has" if r.phase is Phase.LOST else ""
+    """``sentence_of``, and who knows more. A lost record is not written when its machine boots, nor one that
+    is drained when a pod goes or may not, and neither Nodes nor pods are read here."""
+    asked = f": node-recovery explain {r.node} says"
+    later = f"{asked} whether it has" if r.phase is Phase.LOST else ""
+    drains = r.step is not None and r.step.do is Step.DRAIN and r.phase is Phase.RECOVERING
+    if drains and r.rung_since is not None:
+        later = f"; draining for {span(max(now - r.rung_since, timedelta(0)))}{asked} which pods are left"
     return f"{sentence_of(r, now)}{later}"
 
 

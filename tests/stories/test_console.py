@@ -88,6 +88,18 @@ def test_status_shows_each_open_record_with_its_sentence_and_who_is_out(sit: Sit
     assert "Brake:   1 of 4 nodes were sick or unknown when last counted" in out
 
 
+def test_status_says_for_how_long_a_drain_goes_on_and_who_knows_which_pods_are_left(sit: Sit) -> None:
+    """A budget may keep it for hours, and its record said no more than that the recovery starts."""
+    s = cast(policy_file("{do: drain, within: 5m, then: hold}, {do: replace}"))
+    stubborn_pod(s)
+    s.fault("node-0")
+    s.run(60 * 60, step=2)
+    terminal = sit(s)
+    out = ok(terminal.run("status"))
+    assert "; draining for 60 min: node-recovery explain node-0 says which pods are left\n" in out
+    assert "1 pod left; default/train may not go yet: " in ok(terminal.run("explain", "node-0"))
+
+
 def test_status_and_explain_show_who_states_a_fault_by_what_and_of_which_device(sit: Sit) -> None:
     s = cast(policy_file("{do: drain, within: 2h, then: handOver}, {do: replace}", match='type: "SysLogs*"'))
     stubborn_pod(s)
