@@ -25,6 +25,8 @@ ANY = PodRule(PodMode.EVICT)
 
 COMES_BACK = "it tolerates our cordon and taint, and came after the drain began"
 """Why a pod stays that would come back again and again."""
+JUST_BEFORE = timedelta(seconds=2)
+"""A pod made so long before a drain may have come after it: the time of both is known to a second."""
 MOST_NAMED = 5
 """Pods that a sentence names of those that stay for one reason."""
 
@@ -170,7 +172,8 @@ def comes_back(pod: PodView, policy: DrainPolicy, began: datetime, now: datetime
     """
     rule = rule_of(pod, policy)
     kept = rule.mode is PodMode.NEVER or (rule.mode is PodMode.WAIT and now < began + rule.within)
-    return pod.tolerates and pod.created is not None and pod.created > began and not kept
+    came = pod.created is not None and pod.created >= began - JUST_BEFORE
+    return pod.tolerates and came and not kept
 
 
 def keeps_some(policy: DrainPolicy) -> bool:

@@ -79,5 +79,33 @@ def test_a_pod_of_a_fenced_namespace_is_left_and_named(site: Site) -> None:
     assert [r.status for r in evictions(site) if "/vault/" in r.path] == [403], "asked for once"
 
 
+def test_a_pod_that_the_scheduler_puts_there_again_is_evicted_once(site: Site) -> None:
+    """It tolerates everything, and may run on that node alone. Its end is the machine's end."""
+    sick = broken(site)
+    labels, here = {"app": "operator"}, {"key": "metadata.name", "operator": "In", "values": [sick]}
+    spec = {
+        "containers": [{"name": "operator", "image": "operator"}],
+        "terminationGracePeriodSeconds": 1,
+        "tolerations": [{"operator": "Exists"}],
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchFields": [here]}]
+                }
+            }
+        },
+    }
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    wanted = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    body = {"metadata": {"name": "operator"}, "spec": wanted}
+    path = "/apis/apps/v1/namespaces/default/deployments"
+    assert site.plane.request("POST", path, body=body).status == 201
+    site.until("it runs", lambda: site.plane.get(f"{path}/operator").get("status", {}).get("readyReplicas"))
+    time.sleep(3)  # what is about as young as the drain may have come after it
+    site.breaks(sick)
+    recovered_once(site, sick)
+    assert len([r for r in evictions(site) if r.status == 201]) == 1
+
+
 def evictions(site: Site) -> list[Any]:
     return [r for r in site.audit.ours() if r.resource == "pods/eviction"]

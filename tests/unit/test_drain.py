@@ -201,7 +201,8 @@ CAME = replace(TRAIN, name="came", uid="came", created=NOW - SECOND, tolerates=T
     ("pod", "policy", "is_left"),
     [
         (CAME, AT_ONCE, True),
-        (replace(CAME, created=BEGAN), AT_ONCE, False),
+        (replace(CAME, created=BEGAN - 2 * SECOND), AT_ONCE, True),
+        (replace(CAME, created=BEGAN - 3 * SECOND), AT_ONCE, False),
         (replace(CAME, created=None), AT_ONCE, False),
         (replace(CAME, tolerates=False), AT_ONCE, False),
         (CAME, waiting(61), False),
