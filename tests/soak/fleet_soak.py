@@ -23,6 +23,7 @@ from soak_site import OUTCOMES, SoakSite
 from test_fleet_mode import FleetSite
 
 from recovery.agent.fleet.nodes import BOOTS_IN
+from recovery.model import TAINT
 from tests.search import facts
 from tests.search.facts import Asked, Fact, Happened, Wrote
 
@@ -146,6 +147,10 @@ class FleetSoak(SoakSite, FleetSite):
         found = self.plane.request("GET", f"/api/v1/nodes/{node}").body.get("status", {})
         said = {c["type"]: c["status"] for c in found.get("conditions", ())}
         return said.get("Ready") == "True" and all(said.get(type_) == "False" for type_ in GOOD)
+
+    def is_marked(self, node: str) -> bool:
+        found = self.plane.request("GET", f"/api/v1/nodes/{node}").body
+        return any(taint["key"] == TAINT for taint in found.get("spec", {}).get("taints") or ())
 
     def falls_sick(self, node: str, fault: tuple[str, str]) -> None:
         about = {"type": fault[0], "reason": fault[1]}

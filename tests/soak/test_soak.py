@@ -305,6 +305,10 @@ class FleetChaos(Chaos):
         return node not in self.site.sick and super().is_over(node, phase)
 
     def restarts_agent(self, node: str) -> None:
+        """But for a node with marks of which no record is left: what it says of that is for people."""
+        if self.site.is_marked(node):
+            self.site.replaces_by_hand(node)
+            return
         for replica in self.site.replicas():
             self.site.kill(replica)
 
