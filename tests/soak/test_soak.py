@@ -315,6 +315,11 @@ class FleetChaos(Chaos):
     def is_at_work(self, container: Container) -> bool:
         return len(self.over) < len(self.broken)
 
+    def _life(self) -> float:
+        """Who is to lead has to see the Lease of a dead one unchanged for 15 s first."""
+        short = self.chance.random() < 0.3
+        return self.pace * (self.chance.uniform(0, 8) if short else self.chance.uniform(15, 70))
+
     def breaks_watches(self) -> None:
         self.site.weather.break_watches()
         self.site.done["watches broken"] += 1
