@@ -23,6 +23,9 @@ IN_THE_MACHINE = ("VMExtension", "VMAgent", "OSProvisioning", "VMStartTimedOut")
 """How the code of an error begins that is about what runs in the VM. Azure has done its own part: an
 extension failed, and each step that boots a VM tries it again, or the guest did not say in time that it is
 up. "The VM may still finish provisioning successfully" is Azure's word of that."""
+MAY_BOOT = (*IN_THE_MACHINE, "OperationPreempted")
+"""How the code begins of an operation that is Failed or Canceled, and whose VM may boot all the same. One
+that a more recent operation has ended may have done its part by then (azure-sdk-for-java#1783)."""
 Data = Mapping[str, Any]
 PROOF = "a new boot ID is the proof"
 Look = Callable[[Data], machines.ScaleSet | None]
@@ -70,13 +73,14 @@ def in_place(session: AzureSession, machine: Machine, data: Data, action: str) -
     """Restart, reimage, redeploy. Whether it has booted is not known here: the agent compares boot IDs."""
     what = named(data)
     known = operation(session, data)
-    if known is not None and known.failed and not known.code.startswith(IN_THE_MACHINE):
+    if known is not None and known.failed and not known.code.startswith(MAY_BOOT):
         return Failed(f"the {action} of {what} {known.state.lower()}: {known.reason}")
     found = machines.vm(session, data)
     if found is None or found.id != machine.id:
         return _gone(what, found)
     if known is not None and known.failed:
-        return Running(f"the {action} of {what} {known.state.lower()} in the VM: {known.reason}; {PROOF}")
+        where = " in the VM" if known.code.startswith(IN_THE_MACHINE) else ""
+        return Running(f"the {action} of {what} {known.state.lower()}{where}: {known.reason}; {PROOF}")
     if known is not None and known.state == "Succeeded":
         return Running(f"Azure has ended the {action} of {what}, which has not booted anew yet")
     if known is not None:
@@ -85,8 +89,9 @@ def in_place(session: AzureSession, machine: Machine, data: Data, action: str) -
         return Running(f"{what} is {found.state}")
     if _failed_since(data, found.state):
         why = _why(session, data)
-        if why.startswith(IN_THE_MACHINE):
-            return Running(f"{what} is {found.state} after the {action}, by what is in it ({why}); {PROOF}")
+        if why.startswith(MAY_BOOT):
+            by = ", by what is in it" if why.startswith(IN_THE_MACHINE) else ""
+            return Running(f"{what} is {found.state} after the {action}{by} ({why}); {PROOF}")
         return Failed(f"{what} is {found.state} after the {action}")
     if data.get("operation"):
         return Running(f"Azure has accepted the {action} of {what}, which is {found.state}")
@@ -192,11 +197,11 @@ def may_be_removed(group: machines.ScaleSet, there: int) -> str:
 
 
 def _still_there(session: AzureSession, data: Data, what: str, found: Vm) -> Poll:
+    if found.state == "Deleting":  # by a more recent request, maybe, which has ended ours
+        return Running(f"{what} is being deleted")
     known = operation(session, data)
     if known is not None and known.failed:
         return Failed(f"the deletion of {what} {known.state.lower()}: {known.reason}")
-    if found.state == "Deleting":
-        return Running(f"{what} is being deleted")
     if data.get("operation"):
         return Running(f"Azure has accepted the deletion of {what}, which is {found.state}")
     if stands_still(found.state):

@@ -360,6 +360,16 @@ def test_an_operation_is_followed_by_its_id_and_its_failure_has_azures_reason(
     assert "AllocationFailed: There is no room in westus3." in failed.reason
 
 
+def test_a_machine_that_is_being_deleted_goes_though_our_own_request_was_ended_by_a_more_recent_one(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    reference = begun(provider, machine, Step.REPLACE)
+    world.arm.fail("OperationPreempted", "Preempted by a more recent operation.")
+    world.arm.put(world.first.id, provisioning="Deleting")
+    world.later()
+    assert provider.poll(machine, reference) == Running(f"{named(machine.route)} is being deleted")
+
+
 def test_what_azure_has_ended_is_not_done_before_the_machine_has_booted(
     world: AzureWorld, provider: AzureProvider, machine: Machine
 ) -> None:

@@ -204,6 +204,23 @@ def test_a_machine_in_which_something_fails_after_its_restart_is_not_deleted_as_
     assert any("new boot ID" in x for x in record_sentences(then_replaces))
 
 
+@pytest.mark.parametrize("ends_as", ["Succeeded", "Failed"])
+def test_a_machine_whose_restart_was_ended_by_a_more_recent_operation_is_not_deleted_as_it_boots(
+    then_replaces: FleetOnAzure, ends_as: str
+) -> None:
+    """An upgrade of the scale set, say, came once the VM was restarted, and the restart ends as cancelled."""
+    arm = then_replaces.arm
+    arm.fail_next("OperationPreempted", "Preempted by a more recent operation.", carried_out=True)
+    writes(then_replaces, NEURON)
+    vm = arm.instances(then_replaces.set)[0]
+    gone_on = lambda: arm.instances(then_replaces.set)[0].boot_id != vm.boot_id  # noqa: E731
+    pass_time(then_replaces, 300, then_replaces, step=5.0, until=gone_on)  # type: ignore[arg-type]
+    arm.put(vm.id, provisioning=ends_as)
+    pass_time(then_replaces, 900, then_replaces, step=5.0)  # type: ignore[arg-type]
+    assert restarts(then_replaces) == ["restart"]
+    assert any("new boot ID" in x for x in record_sentences(then_replaces))
+
+
 @pytest.mark.parametrize("status", ["is readable", "may not be read"])
 def test_a_restart_that_azure_could_not_do_is_followed_by_the_next_step(
     then_replaces: FleetOnAzure, status: str
