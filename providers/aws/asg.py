@@ -14,7 +14,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from providers.aws import lookup
-from providers.aws.group import Activity, Group, Member, hour, in_service_since, may_succeed, no_launch
+from providers.aws.group import (
+    RETAINED,
+    Activity,
+    Group,
+    Member,
+    hour,
+    in_service_since,
+    may_succeed,
+    no_launch,
+)
 from providers.aws.identity import identify, own_region
 from providers.aws.outcome import ACCEPTED, AGAIN, GRACE, reboot_outcome, replace_outcome
 from providers.aws.session import AwsSession, Limits
@@ -139,12 +148,14 @@ class AwsProvider:
         if found is None:
             return Preflight(reference, machine.group)
         group, member = found
-        if member.leaving or member.ended:
-            raise Refused(f"{machine} is {member.lifecycle} in group {group}: there is nothing to reboot")
+        leaves = f"{machine} is {member.lifecycle} in group {group}: there is nothing to reboot"
+        if member.lifecycle == RETAINED:
+            raise Refused(leaves)
         out = f"{member.lifecycle} in group {group}: {TAKEN_OUT}" if member.on_standby else ""
         self._in_its_place(machine, Step.REBOOT, out)
         note = f"group {group} may replace {machine} if its health checks fail during the reboot"
-        return Preflight(reference, group, notes=(note,))
+        not_yet = leaves if member.leaving or member.ended else ""  # its Node goes with it
+        return Preflight(reference, group, not_yet=not_yet, notes=(note,))
 
     def _preflight_replace(self, machine: Machine) -> Preflight:
         found = lookup.instance(self._session, machine)

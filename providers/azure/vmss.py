@@ -161,10 +161,11 @@ class AzureProvider:
             return self._preflight_replace(machine, found, data, group)
         if action is Step.REIMAGE and machine.route["kind"] == VM and not found.ephemeral:
             raise Refused(f"{named(machine.route)} has no ephemeral system disk: Azure does not reimage it")
-        if found.state == "Deleting":
-            raise Refused(f"{named(machine.route)} is being deleted: there is nothing to {action.value}")
         data |= {"was": found.state, "since": found.since}
-        return Preflight(Reference(NAME, action, data), group, not_yet=_busy(machine, found))
+        not_yet = _busy(machine, found)
+        if found.state == "Deleting":  # its Node goes with it, and needs no person
+            not_yet = f"{named(machine.route)} is being deleted: there is nothing to {action.value}"
+        return Preflight(Reference(NAME, action, data), group, not_yet=not_yet)
 
     def _preflight_replace(self, machine: Machine, found: Vm, data: dict[str, Any], name: str) -> Preflight:
         data |= _set_of(found, machine)

@@ -233,7 +233,22 @@ def test_a_termination_under_way_is_adopted(
     assert found.adopt == f"{machine} is already {state} in group {world.group}"
     assert found.short_by == 1
     assert found.reference.data["group"] == world.group
-    with pytest.raises(Refused, match="there is nothing to reboot"):
+
+
+@pytest.mark.parametrize("state", ["Terminating", "Terminating:Wait", "Terminating:Proceed", "Terminated"])
+def test_an_instance_that_its_group_ends_is_no_persons_for_the_reboot_that_it_cannot_have(
+    world: AwsWorld, provider: AwsProvider, machine: Machine, state: str
+) -> None:
+    world.aws.set_lifecycle(world.instance, state)
+    found = provider.preflight(machine, Step.REBOOT)
+    assert found.not_yet == f"{machine} is {state} in group {world.group}: there is nothing to reboot"
+
+
+def test_an_instance_that_its_group_retains_is_a_persons_to_end(
+    world: AwsWorld, provider: AwsProvider, machine: Machine
+) -> None:
+    world.aws.set_lifecycle(world.instance, "Terminating:Retained")
+    with pytest.raises(Refused, match=r"is Terminating:Retained .*: there is nothing to reboot"):
         provider.preflight(machine, Step.REBOOT)
 
 
@@ -384,8 +399,7 @@ def test_an_instance_in_the_warm_pool_was_not_taken_out_of_service_by_somebody(
     world.aws.set_lifecycle(world.instance, f"Warmed:{state}")
     _refused_for(world, Step.REPLACE, f"is Warmed:{state} in group .*: it is in the warm pool")
     if state.startswith("Terminat"):
-        with pytest.raises(Refused, match="there is nothing to reboot"):
-            provider.preflight(machine, Step.REBOOT)
+        assert "there is nothing to reboot" in provider.preflight(machine, Step.REBOOT).not_yet
 
 
 @pytest.mark.parametrize("state", ["Pending", "Pending:Wait", "ReplacingRootVolume"])

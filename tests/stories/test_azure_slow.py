@@ -326,3 +326,21 @@ def test_what_somebody_else_begins_just_before_the_call_is_waited_for(to_be_repl
     arm.put(vm.id, provisioning="Succeeded")
     pass_time(stage, 60, stage, step=1.0)  # type: ignore[arg-type]
     assert [r.method for r in arm.mutating()][:1] == ["DELETE"]
+
+
+def test_a_machine_that_somebody_else_deletes_is_no_persons_for_the_restart_that_it_cannot_have(
+    azure: FleetOnAzure,
+) -> None:
+    """A scale-in, say, or a spot eviction: its kubelet ends first, and its Node outlives it for minutes."""
+    vm = azure.arm.instances(azure.set)[0]
+    azure.arm.put(vm.id, provisioning="Deleting")
+    writes(azure, NEURON)
+    pass_time(azure, 600, azure, step=5.0)  # type: ignore[arg-type]
+    assert messages(azure, "HandedOver") == []
+    assert records(azure)["node-0"] == "waiting"
+    azure.arm.remove(vm.id)
+    azure.delete_node("node-0")
+    pass_time(azure, 300, azure, step=5.0)  # type: ignore[arg-type]
+    assert messages(azure, "HandedOver") == []
+    assert records(azure)["node-0"] == "superseded"
+    assert restarts(azure) == []
