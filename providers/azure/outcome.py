@@ -172,7 +172,17 @@ def replaced(session: AzureSession, machine: Machine, data: Data, look: Look) ->
     if stuck := [m for m in found_there if m.there and not has(old, m.id) and m not in made]:
         new = named({**data, "instance": stuck[0].name, "vm": stuck[0].name})
         return Running(f"{what} is gone, and {new}, which is new, is {stuck[0].state} and got no machine")
+    if _made_smaller(data, group.capacity) and len(present) >= group.capacity and not group.under_way:
+        wants = f"scale set {group.name} wants {group.capacity} VMs now instead of {wanted}"
+        return Done(f"{what} is gone, and {wants}", fewer=True)
     return Running(_nothing_new(what, group, wanted, len(present)))
+
+
+def _made_smaller(data: Data, wants: int) -> bool:
+    """Whether somebody has had the group want fewer machines since the step was asked for, so that none takes
+    the old one's place. Where an autoscaler decides, it may still want one."""
+    wanted = int(data["capacity"])
+    return wants < (wanted - 1 if data.get("restore") else wanted if data.get("adopted") else 0)
 
 
 def stands_still(state: str) -> bool:
@@ -251,6 +261,9 @@ def deleted(session: AzureSession, machine: Machine, data: Data, cluster: Cluste
         complete = len(present) >= min(pool.count, wanted)
         told = f"{what} is gone, and pool {pool_name} has {len(newcomers)} new since"
         return Done(told, newcomers, complete)
+    if _made_smaller(data, pool.count) and len(present) >= pool.count and not stands_still(pool.state):
+        wants = f"pool {pool_name} wants {pool.count} machines now instead of {wanted}"
+        return Done(f"{what} is gone, and {wants}", fewer=True)
     return Running(f"{what} is gone, and pool {pool_name}{_failed(pool.state)} has no new machine yet")
 
 

@@ -182,6 +182,8 @@ class AzureProvider:
             # Somebody else's deletion may be a scale-in, whose capacity shows only at its end.
             "restore": not (self._options.autoscaler or (adopt and group.under_way)),
         }
+        if adopt:
+            data["adopted"] = True
         leaving = next((m.name for m in others if m.state == "Deleting"), "")
         not_yet = "" if adopt else _busy(machine, found)
         if leaving and not adopt:

@@ -773,8 +773,45 @@ def test_a_scale_set_that_somebody_made_smaller_meanwhile_is_not_made_larger(
     world.arm.remove(world.second.id)
     world.later()
     found = provider.poll(machine, reference)
-    assert isinstance(found, Running)
-    assert "somebody has changed it" in found.sentence
+    assert isinstance(found, Done)
+    assert (found.replacements, found.complete, found.fewer) == ((), True, True)
+    assert found.evidence.endswith("wants 0 VMs now instead of 2")
+
+
+def test_a_scale_set_that_wants_fewer_and_is_still_at_work_is_waited_for(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    reference = begun(provider, machine, Step.REPLACE)
+    world.arm.finish()
+    world.arm.remove(world.second.id)
+    told = json.loads(answer_of(world, world.set))
+    told["properties"]["provisioningState"] = "Updating"
+    world.arm.answer(f"GET {world.set}", json.dumps(told).encode(), times=1)
+    world.later()
+    assert isinstance(provider.poll(machine, reference), Running)
+
+
+def test_where_an_autoscaler_wants_fewer_it_may_want_one_more_yet(world: AzureWorld) -> None:
+    world.environ["AZURE_AUTOSCALER"] = "true"
+    provider = world.provider()
+    machine = provider.identify(world.node)
+    reference = begun(provider, machine, Step.REPLACE)
+    world.arm.finish()
+    world.arm.remove(world.second.id)
+    world.later()
+    assert isinstance(provider.poll(machine, reference), Running)
+
+
+def test_a_pool_that_somebody_made_smaller_meanwhile_puts_none_in_its_place(world: AzureWorld) -> None:
+    provider, machine, _ = on_aks(world, AZURE_ALLOW="aks-replace")
+    reference = begun(provider, machine, Step.REPLACE)
+    world.arm.finish()
+    world.arm.remove(world.second.id)
+    world.later()
+    found = provider.poll(machine, reference)
+    assert isinstance(found, Done)
+    assert (found.replacements, found.complete, found.fewer) == ((), True, True)
+    assert found.evidence.endswith("pool gpu wants 0 machines now instead of 2")
 
 
 @pytest.mark.parametrize("kind", ["Uniform", "Flexible"])
@@ -818,8 +855,9 @@ def test_a_scale_in_that_takes_the_sick_machine_is_not_undone(
     of_set.capacity = 1
     world.later()
     outcome = provider.poll(machine, found.reference)
-    assert isinstance(outcome, Running)
-    assert "wants 1 VMs and not 2 any more: somebody has changed it" in outcome.sentence
+    assert isinstance(outcome, Done)
+    assert outcome.fewer
+    assert outcome.evidence.endswith("wants 1 VMs now instead of 2")
 
 
 def test_a_machine_that_is_given_the_old_ones_number_is_the_new_one(

@@ -295,6 +295,25 @@ def test_what_a_scale_set_still_lacks_is_said_as_the_hand_over_ends_with_its_mac
     assert messages(replacing, "HandedOver")
 
 
+def test_where_somebody_makes_the_scale_set_smaller_meanwhile_no_person_is_called(
+    replacing: AzureStage,
+) -> None:
+    """Its recovery held its place in the budget until the deadline, and then a person got a machine that was
+    gone: nothing takes its place."""
+    replacing.concluder()
+    arm = replacing.arm
+    pass_time(replacing, 600, replacing, until=lambda: bool(arm.mutating()))  # type: ignore[arg-type]
+    arm.remove(arm.instances(replacing.set)[2].id)
+    pass_time(replacing, 1200, replacing, step=5.0)  # type: ignore[arg-type]
+    assert messages(replacing, "HandedOver") == []
+    assert records(replacing)["node-0"] == "recovered"
+    assert messages(replacing, "Recovered")[-1].endswith(
+        "and scale set gpu wants 1 VMs now instead of 3; nothing takes its place"
+    )
+    assert (replacing.asked(), arm.capacity(replacing.set)) == (["DELETE"], 1)
+    assert replacing.gate().slots == ()
+
+
 @pytest.fixture
 def to_be_replaced() -> Iterator[FleetOnAzure]:
     stage = FleetOnAzure(boot_takes=240, remedy=REPLACES)
