@@ -157,7 +157,7 @@ class AzureProvider:
         group = _group(machine, found)
         if action is Step.REPLACE:
             if "aks" in machine.route:
-                return self._preflight_delete(machine, data, group)
+                return self._preflight_delete(machine, found, data, group)
             return self._preflight_replace(machine, found, data, group)
         if action is Step.REIMAGE and machine.route["kind"] == VM and not found.ephemeral:
             raise Refused(f"{named(machine.route)} has no ephemeral system disk: Azure does not reimage it")
@@ -173,17 +173,16 @@ class AzureProvider:
             raise Refused(f"{named(machine.route)} is in no scale set: nothing would take its place")
         group = self._scale_set(data)
         others = [m for m in machines.members(self._session, data) if m.id != machine.id]
-        adopt = f"{named(machine.route)} is already being deleted" if found.state == "Deleting" else ""
+        adopt = _adopted(machine, found)
         # What is being made while somebody else's deletion runs has never served, and may be for its place.
         known = [m.id for m in others if not (adopt and m.state == machines.MADE)]
         data |= {
+            "adopted": bool(adopt),
             "capacity": group.capacity,
             KEY: pack(known),
             # Somebody else's deletion may be a scale-in, whose capacity shows only at its end.
             "restore": not (self._options.autoscaler or (adopt and group.under_way)),
         }
-        if adopt:
-            data["adopted"] = True
         leaving = next((m.name for m in others if m.state == "Deleting"), "")
         not_yet = "" if adopt else _busy(machine, found)
         if leaving and not adopt:
@@ -199,18 +198,22 @@ class AzureProvider:
             alone=not self._options.autoscaler,
         )
 
-    def _preflight_delete(self, machine: Machine, data: dict[str, Any], group: str) -> Preflight:
-        """AKS's own way; the machine that AKS knows by the node's name must be the VM behind the node."""
+    def _preflight_delete(self, machine: Machine, found: Vm, data: dict[str, Any], group: str) -> Preflight:
+        """AKS's own way; the machine that AKS knows by the node's name must be the VM behind the node.
+
+        Somebody else's deletion may be the autoscaler's, whose count shows late: it is not set back.
+        """
         cluster, pool_name, name = self._cluster(), machine.route["pool"], machine.route["node"]
-        path = machine.provider_id.removeprefix("azure://")
+        path, adopt = machine.provider_id.removeprefix("azure://"), _adopted(machine, found)
         what = f"machine {name} of pool {pool_name}"
-        there = self._sure(what, aks.machine(self._session, cluster, pool_name, name))
-        if there is None or there.lower() != path.lower():
+        there = "" if adopt else self._sure(what, aks.machine(self._session, cluster, pool_name, name))
+        if not adopt and (there is None or there.lower() != path.lower()):
             raise Refused(f"AKS knows no {what} with the VM of this node")
         pool = aks.pool(self._session, cluster, pool_name)
         present = aks.machines(self._session, cluster, pool_name)
-        restore = not (self._options.autoscaler or pool.scaled)
+        restore = not (self._options.autoscaler or pool.scaled or adopt)
         data |= {
+            "adopted": bool(adopt),
             "pool": pool_name,
             "was": pool.state,
             "capacity": pool.count,
@@ -221,6 +224,7 @@ class AzureProvider:
             Reference(NAME, Step.REPLACE, data),
             group,
             short_by=max(0, pool.count - len(present)),
+            adopt=adopt,
             not_yet=f"pool {pool_name} is {pool.state}" if outcome.stands_still(pool.state) else "",
             alone=restore,
         )
@@ -402,6 +406,11 @@ def _busy(machine: Machine, found: Vm) -> str:
     if outcome.stands_still(found.state):
         return f"{named(machine.route)} is {found.state}: another operation is under way"
     return ""
+
+
+def _adopted(machine: Machine, found: Vm) -> str:
+    """A sentence if somebody else has begun to delete the VM."""
+    return f"{named(machine.route)} is already being deleted" if found.state == "Deleting" else ""
 
 
 def _group(machine: Machine, found: Vm) -> str:

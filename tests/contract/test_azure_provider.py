@@ -938,6 +938,29 @@ def test_aks_deletes_a_machine_itself_and_its_pool_is_told_to_want_as_many_as_be
     assert (list(done.replacements), done.complete) == (new, True)
 
 
+@pytest.mark.parametrize("scaled", ["true", "false"])
+def test_a_machine_of_aks_that_is_being_deleted_already_is_not_deleted_once_more(
+    world: AzureWorld, scaled: str
+) -> None:
+    """The autoscaler of a pool deletes a node that was drained, and an eviction a spot VM: both at its scale
+    set, so that the pool shows nothing of it."""
+    provider, machine, _ = on_aks(world, AZURE_ALLOW="aks-replace", AZURE_AUTOSCALER=scaled)
+    world.arm.put(world.first.id, provisioning="Deleting")
+    found = provider.preflight(machine, Step.REPLACE)
+    assert found.adopt == f"{named(machine.route)} is already being deleted"
+    world.later()
+    assert provider.poll(machine, found.reference) == Running(
+        f"machine {machine.route['node']} of pool gpu is being deleted, and pool gpu is Succeeded"
+    )
+    world.arm.remove(world.first.id)
+    world.arm._state.scale_sets[world.set.lower()].capacity = 1
+    world.later()
+    done = provider.poll(machine, found.reference)
+    assert isinstance(done, Done)
+    assert (done.complete, done.fewer) == (True, True)
+    assert done.evidence.endswith("pool gpu wants 1 machines now instead of 2")
+
+
 def test_however_many_machines_a_pool_has_new_they_are_asked_about_at_once(world: AzureWorld) -> None:
     """An autoscaler may make hundreds while one is replaced. There were two requests for each of them."""
     provider, machine, _ = on_aks(world, AZURE_ALLOW="aks-replace", AZURE_AUTOSCALER="true")
