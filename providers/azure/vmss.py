@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from providers.azure import aks, machines, outcome
-from providers.azure.identity import NAME, UNIFORM, VM, group_of, identify
+from providers.azure.identity import NAME, POOL_LABELS, UNIFORM, VM, group_of, identify
 from providers.azure.machines import ScaleSet, Vm, listed, named, set_id
 from providers.azure.options import Options
 from providers.azure.permissions import PERMISSIONS
@@ -204,6 +204,11 @@ class AzureProvider:
         Somebody else's deletion may be the autoscaler's, whose count shows late: it is not set back.
         """
         cluster, pool_name, name = self._cluster(), machine.route["pool"], machine.route["node"]
+        if not pool_name:
+            other = "and not what Karpenter makes (node auto-provisioning)"
+            raise Refused(
+                f"node {name} has no label {POOL_LABELS[0]}: AKS deletes only machines of its pools, {other}"
+            )
         path, adopt = machine.provider_id.removeprefix("azure://"), _adopted(machine, found)
         what = f"machine {name} of pool {pool_name}"
         there = "" if adopt else self._sure(what, aks.machine(self._session, cluster, pool_name, name))

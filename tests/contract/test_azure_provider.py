@@ -938,6 +938,16 @@ def test_aks_deletes_a_machine_itself_and_its_pool_is_told_to_want_as_many_as_be
     assert (list(done.replacements), done.complete) == (new, True)
 
 
+def test_a_machine_of_aks_in_no_pool_is_a_persons_and_aks_is_not_asked(world: AzureWorld) -> None:
+    """Karpenter made it (node auto-provisioning). AKS was asked for a machine of a pool without a name."""
+    provider, _, _ = on_aks(world, AZURE_ALLOW="aks-replace")
+    labels = {"kubernetes.azure.com/cluster": "MC_x", "karpenter.sh/nodepool": "gpu"}
+    machine = provider.identify(replace(world.node, labels=labels))
+    with pytest.raises(Refused, match=r"has no label kubernetes\.azure\.com/agentpool: AKS deletes only"):
+        provider.preflight(machine, Step.REPLACE)
+    assert world.arm.count("* */managedClusters/*") == 0
+
+
 @pytest.mark.parametrize("scaled", ["true", "false"])
 def test_a_machine_of_aks_that_is_being_deleted_already_is_not_deleted_once_more(
     world: AzureWorld, scaled: str
