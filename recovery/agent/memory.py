@@ -164,7 +164,7 @@ class Memory:
     holds: Holds = field(default_factory=Holds)
     missed: dict[tuple[str, str, str], datetime] = field(default_factory=dict)  # faults without a word: since
     finish_refused: tuple[str, str] = ("", "")  # the token of an intent, and why its second step was refused
-    too_slow: object = None  # the step that was announced, and for which the API server was too slow
+    announced: object = None  # the step that was announced last
     unwritten: Unwritten | None = None  # what came of the latest call, whatever the record says of it
 
     def refuse(self, what: str, reason: str, now: float, retry_after: float | None = None) -> None:

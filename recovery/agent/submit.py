@@ -87,14 +87,12 @@ class Submission:
         assert preflight is not None  # the decision requires it
         if preflight.adopt:
             return self._adopt(preflight)
-        if self._was_too_slow() and self.last_look(self._again(None)) is None:
-            return self._too_slow()
+        if self._was_announced() and isinstance(kept := self._look(), Decision):
+            return kept  # while that lasts, it is not announced again and again
         self._announce()
-        if (found := self.last_look(self._again(None))) is None:
-            return self._too_slow()
+        if isinstance(found := self._look(), Decision):
+            return found
         fresh, read_at = found
-        if (kept := not_now(fresh, assess(fresh), self._action)) is not None:
-            return kept
         assert fresh.record is not None
         assert fresh.preflight is not None
         self._s, self._r = replace(self._s, node=fresh.node), fresh.record
@@ -121,15 +119,17 @@ class Submission:
                 return last, began
         return None
 
-    def _too_slow(self) -> Decision:
-        self._memory.too_slow = self._step()
-        why = f"{self._r.node}: {self._action.value} is not asked for: {SLOW}"
-        return hold(why, key="slow", held=Cause.API)
+    def _look(self) -> tuple[Situation, float] | Decision:
+        """The last reads, and when they began; or why the call is not made after all."""
+        if (found := self.last_look(self._again(None))) is None:
+            why = f"{self._r.node}: {self._action.value} is not asked for: {SLOW}"
+            return hold(why, key="slow", held=Cause.API)
+        kept = not_now(found[0], assess(found[0]), self._action)
+        return found if kept is None else kept
 
-    def _was_too_slow(self) -> bool:
-        """Whether this step was announced before, and the API server was too slow for it. While it is, that
-        is not said again and again."""
-        return self._memory.too_slow == self._step()
+    def _was_announced(self) -> bool:
+        """Whether this very step was announced before, and was not asked for after all."""
+        return self._memory.announced == self._step()
 
     def _step(self) -> object:
         return (self._r.uid, self._r.rung, self._r.attempt)
@@ -153,8 +153,9 @@ class Submission:
         doing, about = DOING[self._action].value, About.of(self._r)
         if not self._put_off():
             self._publisher.event(Notice(self._r.node, uid, doing, sentence, True, now, about=about))
-            if not self._was_too_slow():
+            if not self._was_announced():
                 self._publisher.outcome(self._provider.name, self._action.value, "started", now)
+        self._memory.announced = self._step()
         for fault in told_apart(self._r.faults):
             self._publisher.fault(fault.reason, now)
         if not self._publisher.flush():

@@ -11,7 +11,7 @@ import pytest
 from recovery_testkit.stage import Killed, Stage, npd_page
 
 from recovery.errors import Ambiguous, Refused, Retry
-from recovery.model import NotApplied, Reference, Unseen
+from recovery.model import Machine, NotApplied, Preflight, Reference, Step, Unseen
 from recovery.store.lease import lease_name
 from tests.builders.faults import DMA
 from tests.builders.policies import policy_file
@@ -181,6 +181,27 @@ def test_a_throttled_provider_is_asked_again_when_it_says_and_the_start_is_told_
     assert [m.dimensions["Outcome"] for m in told].count("started") == 1
     pass_time(stage, 1800, cloud)
     assert records(stage) == {"node-0": "handedOver"}
+
+
+def test_a_provider_that_is_throttled_at_each_last_look_has_the_start_told_once() -> None:
+    """Nothing was asked of it. An Event, a webhook and a metric told of each try that it was about to be."""
+    stage, cloud = faulty()
+    stage.provider.groups["workers"].unhealthy.clear()
+    look, asked = stage.provider.preflight, list[None]()
+
+    def throttled(machine: Machine, action: Step) -> Preflight:
+        asked.append(None)
+        if len(asked) % 2 == 0:
+            raise Retry("throttled", timedelta(seconds=30))
+        return look(machine, action)
+
+    stage.provider.preflight = throttled  # type: ignore[method-assign]
+    pass_time(stage, 290, cloud, step=1)
+    assert not stage.provider.calls
+    events = stage.store.request("GET", "/api/v1/namespaces/default/events").body["items"]
+    assert sum(e["count"] for e in events if e["reason"] == "Replacing") == 1
+    told = [m for m in stage.told.metrics if m.name == "RecoveryAction"]
+    assert [m.dimensions["Outcome"] for m in told].count("started") == 1
 
 
 def test_a_provider_that_says_when_it_could_first_succeed_is_asked_then_and_its_step_is_not_late() -> None:
