@@ -24,6 +24,10 @@ MOST_PATIENCE = timedelta(minutes=10)
 """The longest Retry-After that is obeyed. After that the call is made again, and may be turned away again."""
 LOCKED = "DenyAssignmentAuthorizationFailed"
 DISALLOWED = "RequestDisallowedByPolicy"
+LINKED = "LinkedAuthorizationFailed"
+"""The role is there, and the call is about something else, too: the subnet of a pool, say."""
+_LACKS = re.compile(r"not have permission to perform action(?:\(s\))? '([\w./*-]{1,120})'")
+_ON_WHAT = re.compile(r"on the linked scope\(s\) '[^']{0,600}?/([\w.-]{1,80}/[\w.-]{1,80})'")
 NOT_SEEN = "SubscriptionNotFound"
 """The code of a 404 that says nothing of the thing that was asked for: its subscription is of another cloud,
 or of another tenant than the token's."""
@@ -239,6 +243,10 @@ def _denied(error: Exception, what: str) -> Refused:
         todo = "a deny assignment forbids it, as AKS locks its node resource group: no role outweighs that"
     elif code_of(error) == DISALLOWED:
         todo = "an assignment of Azure Policy forbids it: no role outweighs that"
+    elif code_of(error) == LINKED:
+        lacks, on = _LACKS.search(message_of(error)), _ON_WHAT.search(message_of(error))
+        right, what_else = lacks[1] if lacks else "a right", on[1] if on else "what is linked to it"
+        todo = f'the identity needs {right} on {what_else}, too ("Linked permissions" in iam/azure)'
     else:
         todo = "give the agent's identity the role in iam/azure"
     return Refused(f"Azure denied {what}: {todo}; Azure says {words_of(error)}")

@@ -1045,6 +1045,47 @@ def test_what_no_role_allows_sends_nobody_to_grant_one(world: AzureWorld, code: 
     assert "iam/azure" not in refused.value.reason
 
 
+LINKED = (
+    "The client '{id}' with object id '{id}' has permission to perform action "
+    "'Microsoft.ContainerService/managedClusters/agentPools/write' on scope '/subscriptions/{id}/"
+    "resourceGroups/clusters/providers/Microsoft.ContainerService/managedClusters/gpu-7/agentPools/"
+    "gpu'; however, it does not have permission to perform action{s} 'Microsoft.Network/"
+    "virtualNetworks/subnets/join/action' on the linked scope(s) '/subscriptions/{id}/resourceGroups/"
+    "hub/providers/Microsoft.Network/virtualNetworks/hub-1/subnets/nodes-2' or the linked scope(s) are "
+    "invalid."
+).replace("{id}", "72b61f0d-9bea-401f-ba03-2053af77b5e7")
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        (
+            LINKED.format(s=""),
+            "needs Microsoft.Network/virtualNetworks/subnets/join/action on subnets/nodes-2, too (",
+        ),
+        (
+            LINKED.format(s="(s)"),
+            "needs Microsoft.Network/virtualNetworks/subnets/join/action on subnets/nodes-2, too",
+        ),
+        (
+            "The tenant is not authorized to access linked subscription",
+            "needs a right on what is linked to it, too (",
+        ),
+    ],
+)
+def test_which_linked_permission_lacks_is_told_and_nobody_sent_to_grant_what_is_granted(
+    world: AzureWorld, message: str, told: str
+) -> None:
+    provider, machine, _ = on_aks(world, AZURE_ALLOW="aks-replace")
+    reference = begun(provider, machine, Step.REPLACE)
+    world.arm.finish()
+    world.arm.refuse(403, "LinkedAuthorizationFailed", message=message, on="PUT *")
+    with pytest.raises(Refused) as refused:
+        provider.finish(machine, reference)
+    assert told in refused.value.reason
+    assert "give the agent's identity the role" not in refused.value.reason
+
+
 # ---------------------------------------------------------------- tokens
 
 
