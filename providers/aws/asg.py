@@ -161,6 +161,7 @@ class AwsProvider:
         found = lookup.instance(self._session, machine)
         if found is None:
             raise self._in_none(machine)
+        self._shared.lacks(machine.route.get("region", ""), f"{machine} in a group", False)
         name, member = found
         group = lookup.group(self._session, machine, name)
         if group is None:  # if it is gone, Auto Scaling will say so of the instance, too
@@ -205,13 +206,16 @@ class AwsProvider:
         return ()
 
     def _in_none(self, machine: Machine) -> Refused | Retry:
-        """Auto Scaling's answers differ for moments, so EC2 is asked as well before a person is."""
+        """Auto Scaling's answers differ for moments, so EC2 is asked as well, and both for a minute, before a
+        person is: who moves an instance to another group detaches it first."""
         where, name = machine.route.get("region", ""), ""
         with contextlib.suppress(Refused):  # not permitted: then nobody says otherwise
             name = lookup.tagged(self._session, machine, where)
+        surely = self._shared.lacks(where, f"{machine} in a group", not name)
         if name:
             return Retry(f"Auto Scaling does not know {machine}, and EC2 says that it is in group {name}")
-        return Refused(f"{machine} is in no Auto Scaling group of {where}: nothing would take its place")
+        said = f"{machine} is in no Auto Scaling group of {where}"
+        return Refused(f"{said}: nothing would take its place") if surely else Retry(f"{said}; {AGAIN}")
 
     def _end_of_grace(self, machine: Machine, group: Group, lately: Sequence[Activity]) -> datetime | None:
         """When its grace period is over, if that is still to come. It lasts from when the instance came into

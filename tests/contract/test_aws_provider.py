@@ -200,8 +200,7 @@ def test_an_instance_outside_any_group_is_refused(
     world: AwsWorld, provider: AwsProvider, machine: Machine
 ) -> None:
     world.aws.detach(world.instance, world.group)
-    with pytest.raises(Refused, match="is in no Auto Scaling group of us-west-2"):
-        provider.preflight(machine, Step.REPLACE)
+    _refused_for(world, Step.REPLACE, "is in no Auto Scaling group of us-west-2")
     assert provider.preflight(machine, Step.REBOOT).notes == ()
 
 
@@ -219,9 +218,29 @@ def test_where_ec2_may_not_be_asked_the_word_of_auto_scaling_counts(
     world: AwsWorld, provider: AwsProvider, machine: Machine
 ) -> None:
     world.aws.detach(world.instance, world.group)
-    world.proxy.fail("DescribeInstances", 403, "UnauthorizedOperation", "You are not authorized")
-    with pytest.raises(Refused, match="is in no Auto Scaling group of us-west-2"):
-        provider.preflight(machine, Step.REPLACE)
+    world.proxy.fail("DescribeInstances", 403, "UnauthorizedOperation", "You are not authorized", times=2)
+    _refused_for(world, Step.REPLACE, "is in no Auto Scaling group of us-west-2")
+
+
+@pytest.mark.parametrize("ec2", ["may be asked", "may not be asked"])
+def test_an_instance_that_is_moved_to_another_group_is_no_persons_in_between(
+    world: AwsWorld, ec2: str
+) -> None:
+    """It is detached first. And where EC2 may not be asked, one old answer of Auto Scaling was enough."""
+    clock = RunningClock()
+    provider = AwsProvider(_shared_session(), clock, os.environ)
+    machine = provider.identify(world.node)
+    for _ in range(2):
+        world.aws.detach(world.instance, world.group)
+        if ec2 == "may not be asked":
+            world.proxy.fail("DescribeInstances", 403, "UnauthorizedOperation", "You are not authorized")
+        with pytest.raises(Retry, match=f"is in no Auto Scaling group of us-west-2; {AGAIN}"):
+            provider.preflight(machine, Step.REPLACE)
+        world.aws.client("autoscaling").attach_instances(
+            InstanceIds=[world.instance], AutoScalingGroupName=world.group
+        )
+        clock.ahead += SURE
+        assert provider.preflight(machine, Step.REPLACE).group == world.group
 
 
 @pytest.mark.parametrize("state", ["Terminating", "Terminating:Wait", "Terminating:Proceed", "Terminated"])
