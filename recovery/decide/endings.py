@@ -180,9 +180,14 @@ def after_the_last_step(r: Record) -> str:
 def hand_over(
     s: Situation, r: Record, why: str, *, plain: bool = False, outcome: str = "handedOver"
 ) -> Decision:
-    """A person has to go on. The marks stay, so that no new pod is scheduled on this node."""
+    """A person has to go on. The marks stay, so that no new pod is scheduled on this node.
+
+    What a provider refuses is its own step, also where a drain would have come first.
+    """
     sentence = why if plain else f"handed over to a person: {why}"
-    action = r.step.do.value if r.step else ""
+    of_all = outcome != "refused"
+    asked = (x.do.value for x in r.ladder[r.rung :] if of_all or x.do.provider_action)
+    action = next(asked, r.step.do.value if r.step else "")
     report = Report(EventReason.HANDED_OVER, warning=True, outcome=outcome, action=action)
     return act(WriteRecord(close(r, s.now, Event.GAVE_UP, sentence)), sentence, report)
 

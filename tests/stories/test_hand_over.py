@@ -114,6 +114,18 @@ def test_an_own_hand_over_is_said_each_minute_and_is_a_gauge() -> None:
     assert outcomes == ["observed", "refused"]
 
 
+def test_a_step_that_its_provider_refuses_before_the_start_is_told_by_its_own_name() -> None:
+    """The metrics said that the drain was refused, which was the first step and was never asked about."""
+    s = cast()
+    s.provider.preflight_error = Refused("the role may not do that")
+    s.fault("node-0")
+    s.run(30)
+    assert phase(s) is Phase.HANDED_OVER
+    assert [step.do.value for step in the_record(s).ladder] == ["drain", "replace"]
+    told = [m.dimensions for m in s.told.metrics if m.name == "RecoveryAction"]
+    assert [(x["Action"], x["Outcome"]) for x in told] == [("replace", "observed"), ("replace", "refused")]
+
+
 # ---------------------------------------------------------------- a drain that does not end
 
 
