@@ -113,8 +113,16 @@ class AwsSession:
         try:
             answer: Mapping[str, Any] = call(**params)
         except Exception as error:
+            if errors.fate_of(error, operation) is errors.Fate.CREDENTIALS:
+                self._forget_static()
             raise errors.translate(error, operation, what, self._clock.now(), mutating) from error
         return answer
+
+    def _forget_static(self) -> None:
+        """The SDK renews what comes from a role, and reads a file once: one that is rotated is read anew."""
+        if self._sdk is not None and not hasattr(self._sdk.get_credentials(), "refresh_needed"):
+            self._sdk = None
+            self._clients.clear()
 
     def _client(self, service: str, region: str, what: str, mutating: bool) -> Any:
         """A client that can sign requests. An error here means that nothing was sent."""

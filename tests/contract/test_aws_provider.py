@@ -964,6 +964,28 @@ def test_credentials_that_come_later_are_used_without_a_restart(
     assert world.mutating_calls() == 1
 
 
+@pytest.mark.parametrize("code", ["ExpiredToken", "InvalidClientTokenId"])
+def test_credentials_that_are_not_good_any_more_are_read_anew_from_where_they_are_kept(
+    world: AwsWorld, machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: str
+) -> None:
+    """A mounted Secret is rotated in a running pod. The SDK reads such a file once, so all that was asked
+    until the next restart was turned away."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    file = tmp_path / "credentials"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    file.write_text("[default]\naws_access_key_id = OLD\naws_secret_access_key = s\n")
+    session = AwsSession(StillClock(), QUICK)
+    provider = AwsProvider(session, StillClock(), os.environ)
+    provider.preflight(machine, Step.REPLACE)
+    file.write_text("[default]\naws_access_key_id = NEW\naws_secret_access_key = s\n")
+    world.proxy.fail("DescribeAutoScalingInstances", 403, code, "it is not good")
+    with pytest.raises(Retry, match="no good AWS credentials"):
+        provider.preflight(machine, Step.REPLACE)
+    provider.preflight(machine, Step.REPLACE)
+    assert session._sdk.get_credentials().access_key == "NEW"
+
+
 def test_credentials_that_take_too_long_are_not_used_for_a_late_call(
     world: AwsWorld, provider: AwsProvider, machine: Machine
 ) -> None:
