@@ -456,10 +456,12 @@ class Executor:
         except Retry as error:
             again = self._w.clock.monotonic() + error.after.total_seconds()
             memory.finish_asked = memory.finish_asked.no_sooner(again)
+            memory.finish_put_off = (intent.token, error.reason)
             return wait(f"{intent.action}: {error.reason}", error.after, "finish")
         except Refused as error:
             memory.finish_refused = (intent.token, error.reason)
             return wait(f"{intent.action}: {error.reason}", SOON, "finish")
+        memory.finish_put_off = ("", "")
         asked = f"asked {provider.name} for what was left of {intent.action}"
         self._w.records.write(note(r, self._w.cluster.time.now(), HistoryEvent.FINISHED, asked))
         return Performed()

@@ -164,6 +164,7 @@ class Memory:
     holds: Holds = field(default_factory=Holds)
     missed: dict[tuple[str, str, str], datetime] = field(default_factory=dict)  # faults without a word: since
     finish_refused: tuple[str, str] = ("", "")  # the token of an intent, and why its second step was refused
+    finish_put_off: tuple[str, str] = ("", "")  # likewise, and why it was put off when it was asked for last
     announced: object = None  # the step that was announced last
     unwritten: Unwritten | None = None  # what came of the latest call, whatever the record says of it
 

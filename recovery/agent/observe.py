@@ -289,6 +289,9 @@ class Observer:
             finish_refused=memory.finish_refused[1]
             if r.intent and memory.finish_refused[0] == r.intent.token
             else "",
+            finish_put_off=memory.finish_put_off[1]
+            if r.intent and memory.finish_put_off[0] == r.intent.token
+            else "",
             unwritten=memory.outcome_of(r.intent) if r.intent and written else None,
         )
 

@@ -98,7 +98,8 @@ def _as_polled(s: Situation, r: Record) -> Decision:
         if s.finish_refused:
             return hand_over(s, r, s.finish_refused, outcome="refused")
         if is_late(s, r, FINISHED_WITHIN):
-            return hand_over(s, r, f"{r.intent.action} was not finished in time: {s.poll.sentence}")
+            why = f"; {s.finish_put_off}" if s.finish_put_off else ""
+            return hand_over(s, r, f"{r.intent.action} was not finished in time: {s.poll.sentence}{why}")
         return act(Finish(), s.poll.sentence)
     if isinstance(s.poll, NotApplied) and boot_accepted(r):
         why = f"{r.intent.action} was accepted; {s.poll.sentence}; {r.node} does not show a new boot ID yet"

@@ -273,6 +273,7 @@ class Situation:
     apart: bool = False  # this agent has no node of its own (RECOVERY_MODE=concluder)
     afar: bool = False  # who looks after the node does not run on it (RECOVERY_MODE=fleet)
     finish_refused: str = ""  # why the provider refused the last step of an unfinished action
+    finish_put_off: str = ""  # why it put that off when it was asked last
     unwritten: Unwritten | None = None  # what came of the intent on the record, by what this process knows
     take_back_refused: str = ""  # why what was asked of the provider cannot be taken back
     watched_for: timedelta | None = None  # how long this very process has watched the probation

@@ -314,6 +314,18 @@ def test_where_somebody_makes_the_scale_set_smaller_meanwhile_no_person_is_calle
     assert replacing.gate().slots == ()
 
 
+def test_why_a_capacity_could_not_be_set_back_is_told_to_the_person_who_has_to(replacing: AzureStage) -> None:
+    """It was in the log alone, and the hand-over said that it was not done in time."""
+    replacing.concluder()
+    pass_time(replacing, 600, replacing, until=lambda: bool(replacing.arm.mutating()))  # type: ignore[arg-type]
+    told = "Operation could not be completed as it results in exceeding approved ND cores quota"
+    replacing.arm.refuse(409, "OperationNotAllowed", told, times=9999, on="PATCH *")
+    pass_time(replacing, 3600, replacing, step=5.0)  # type: ignore[arg-type]
+    (said, *_) = messages(replacing, "HandedOver")
+    assert "replace was not finished in time: instance 0 of scale set gpu is gone; " in said
+    assert told in said
+
+
 @pytest.fixture
 def to_be_replaced() -> Iterator[FleetOnAzure]:
     stage = FleetOnAzure(boot_takes=240, remedy=REPLACES)
