@@ -73,11 +73,13 @@ def in_place(session: AzureSession, machine: Machine, data: Data, action: str) -
     """Restart, reimage, redeploy. Whether it has booted is not known here: the agent compares boot IDs."""
     what = named(data)
     known = operation(session, data)
-    if known is not None and known.failed and not known.code.startswith(MAY_BOOT):
-        return Failed(f"the {action} of {what} {known.state.lower()}: {known.reason}")
     found = machines.vm(session, data)
     if found is None or found.id != machine.id:
         return _gone(what, found)
+    if found.state == "Deleting":  # which ends whatever was under way
+        return Unseen(f"{what} is being deleted: it will not boot again")
+    if known is not None and known.failed and not known.code.startswith(MAY_BOOT):
+        return Failed(f"the {action} of {what} {known.state.lower()}: {known.reason}")
     if known is not None and known.failed:
         where = " in the VM" if known.code.startswith(IN_THE_MACHINE) else ""
         return Running(f"the {action} of {what} {known.state.lower()}{where}: {known.reason}; {PROOF}")

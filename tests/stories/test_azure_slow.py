@@ -375,3 +375,23 @@ def test_a_machine_that_somebody_else_deletes_is_no_persons_for_the_restart_that
     assert messages(azure, "HandedOver") == []
     assert records(azure)["node-0"] == "superseded"
     assert restarts(azure) == []
+
+
+def test_a_machine_that_somebody_else_deletes_after_its_restart_was_asked_for_is_no_persons(
+    azure: FleetOnAzure,
+) -> None:
+    """Azure ends the restart as failed then. A person got the node of a machine that was going already."""
+    vm = azure.arm.instances(azure.set)[0]
+    azure.arm.late(9999)
+    writes(azure, NEURON)
+    pass_time(azure, 300, azure, step=5.0, until=lambda: bool(restarts(azure)))  # type: ignore[arg-type]
+    azure.arm.fail("Conflict", "The VM is being deleted.")
+    azure.arm.put(vm.id, provisioning="Deleting")
+    pass_time(azure, 120, azure, step=5.0)  # type: ignore[arg-type]
+    azure.arm.remove(vm.id)
+    pass_time(azure, 30, azure, step=5.0)  # type: ignore[arg-type]
+    azure.delete_node("node-0")
+    pass_time(azure, 300, azure, step=5.0)  # type: ignore[arg-type]
+    assert messages(azure, "HandedOver") == []
+    assert records(azure)["node-0"] == "superseded"
+    assert restarts(azure) == ["restart"]
