@@ -73,7 +73,7 @@ class Member:
 
     @property
     def leaving(self) -> bool:
-        """Whether it is being terminated. A retained instance is not: it stays until it is terminated."""
+        """Whether it is being terminated, or retained on its way: such a one stays until somebody ends it."""
         return self.lifecycle.removeprefix(WARMED).startswith("Terminating")
 
     @property
