@@ -1,9 +1,9 @@
 """Recoveries on a real control plane that is disturbed in every way that it allows. By one seed, printed.
 
 ``RECOVERIES`` is how many nodes break (200), ``SEED`` repeats a run's choices, ``MODE=fleet`` has replicas of
-the controller in the place of agents on the nodes. What happens in between is up
-to the machine, so a seed repeats what is done, and not always what comes of it. The independent judge of the
-search reads the audit log, and what only the harness knows; the facts are kept in ``build/soak-SEED.jsonl``.
+the controller in the place of agents on the nodes. What happens in between is up to the machine, so a seed
+repeats what is done, and not always what comes of it. The independent judge of the search reads the audit
+log, and what only the harness knows; the facts are kept in ``build/soak-SEED.jsonl``.
 """
 
 from __future__ import annotations
@@ -93,17 +93,21 @@ class Chaos:
             self.begun += 1
 
     def breaks(self, node: str) -> None:
+        self.disturbs("SetInstanceHealth")
+        self.site.breaks(node, self.chance.choice(["DMA_ERROR", "HBM_UNCORRECTABLE_ERROR"]))
+
+    def disturbs(self, call: str) -> None:
+        """What becomes of the next such call, now and then."""
         drawn = self.chance.random()
         if drawn < 0.2:
-            self.site.proxy.lose_answer("SetInstanceHealth")
+            self.site.proxy.lose_answer(call)
             self.site.done["cloud: answer lost"] += 1
-        elif drawn < 0.3:
-            self.site.proxy.fail("SetInstanceHealth", 400, "Throttling", "Rate exceeded")
+        elif drawn < 0.3 and call == "SetInstanceHealth":
+            self.site.proxy.fail(call, 400, "Throttling", "Rate exceeded")
             self.site.done["cloud: throttled"] += 1
         elif drawn < 0.4:
-            self.site.proxy.reset("SetInstanceHealth")
+            self.site.proxy.reset(call)
             self.site.done["cloud: call lost"] += 1
-        self.site.breaks(node, self.chance.choice(["DMA_ERROR", "HBM_UNCORRECTABLE_ERROR"]))
 
     def ended(self) -> int:
         """Recovered, or superseded and so on; or its machine is gone, whatever became of its record."""
@@ -281,14 +285,7 @@ class FleetChaos(Chaos):
 
     def breaks(self, node: str) -> None:
         fault = self.chance.choices((REPLACED, REBOOTED, DEAD), (5, 3, 2))[0]
-        call = "RebootInstances" if fault == REBOOTED else "SetInstanceHealth"
-        drawn = self.chance.random()
-        if drawn < 0.2:
-            self.site.proxy.lose_answer(call)
-            self.site.done["cloud: answer lost"] += 1
-        elif drawn < 0.3:
-            self.site.proxy.reset(call)
-            self.site.done["cloud: call lost"] += 1
+        self.disturbs("RebootInstances" if fault == REBOOTED else "SetInstanceHealth")
         self.site.done[f"fault: {fault[0]}"] += 1
         self.site.falls_sick(node, fault)
 
