@@ -120,9 +120,13 @@ class AwsSession:
 
     def _forget_static(self) -> None:
         """The SDK renews what comes from a role, and reads a file once: one that is rotated is read anew."""
-        if self._sdk is not None and not hasattr(self._sdk.get_credentials(), "refresh_needed"):
-            self._sdk = None
-            self._clients.clear()
+        sdk = self._sdk
+        if sdk is not None and not hasattr(sdk.get_credentials(), "refresh_needed"):
+            self._forget()
+
+    def _forget(self) -> None:
+        self._sdk = None
+        self._clients.clear()
 
     def _client(self, service: str, region: str, what: str, mutating: bool) -> Any:
         """A client that can sign requests. An error here means that nothing was sent."""
@@ -136,14 +140,16 @@ class AwsSession:
                 raise NoCredentialsError
             credentials.get_frozen_credentials()
             key = (service, region, mutating)
-            if key not in self._clients:
-                self._clients[key] = sdk.create_client(
-                    service, region_name=region, config=self._config(mutating)
-                )
-            return self._clients[key]
+            client = self._clients.get(key)
+            if client is None:
+                client = sdk.create_client(service, region_name=region, config=self._config(mutating))
+                self._clients[key] = client
+            return client
         except ImportError as error:
             raise SettingsError([INSTALL]) from error
         except Exception as error:
+            if errors.code_of(error):  # STS gives no role for what was read of a file
+                self._forget()
             raise self._not_ready(error, what) from error
 
     def _not_ready(self, error: Exception, what: str) -> Exception:
@@ -162,7 +168,8 @@ class AwsSession:
         return str(botocore.xform_name(operation))
 
     def _session(self) -> Any:
-        if self._sdk is None:
+        sdk = self._sdk  # another thread may forget it meanwhile
+        if sdk is None:
             import botocore.awsrequest
             import botocore.session
 
@@ -172,9 +179,10 @@ class AwsSession:
                 botocore.awsrequest.AWSHTTPSConnectionPool,
             ):
                 pool.ConnectionCls = in_time(pool.ConnectionCls)
-            self._sdk = botocore.session.get_session()
-            self._sdk.set_default_client_config(self._config(mutating=False))
-        return self._sdk
+            sdk = botocore.session.get_session()
+            sdk.set_default_client_config(self._config(mutating=False))
+            self._sdk = sdk
+        return sdk
 
     def _config(self, mutating: bool) -> Any:
         from botocore.config import Config

@@ -986,6 +986,29 @@ def test_credentials_that_are_not_good_any_more_are_read_anew_from_where_they_ar
     assert session._sdk.get_credentials().access_key == "NEW"
 
 
+@pytest.mark.parametrize("code", ["ExpiredToken", "InvalidClientTokenId"])
+def test_credentials_by_which_a_role_is_taken_are_read_anew_as_well(
+    world: AwsWorld, machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: str
+) -> None:
+    """The SDK renews the role's, and goes on to ask with those that it read from the file at its start."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    file, settings = tmp_path / "credentials", tmp_path / "config"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(settings))
+    settings.write_text("[default]\nrole_arn = arn:aws:iam::123456789012:role/x\nsource_profile = keys\n")
+    file.write_text("[keys]\naws_access_key_id = OLD\naws_secret_access_key = s\n")
+    session = AwsSession(StillClock(), QUICK)
+    provider = AwsProvider(session, StillClock(), os.environ)
+    world.proxy.fail("AssumeRole", 403, code, "it is not good")
+    with pytest.raises(Retry, match="no good AWS credentials"):
+        provider.preflight(machine, Step.REPLACE)
+    file.write_text("[keys]\naws_access_key_id = NEW\naws_secret_access_key = s\n")
+    provider.preflight(machine, Step.REPLACE)
+    role = session._sdk.get_credentials()._refresh_using.__self__
+    assert role._source_credentials.access_key == "NEW"
+
+
 def test_credentials_that_take_too_long_are_not_used_for_a_late_call(
     world: AwsWorld, provider: AwsProvider, machine: Machine
 ) -> None:
