@@ -125,7 +125,8 @@ def _why(r: Record, now: datetime) -> str:
     later = f"{asked} whether it has" if r.phase is Phase.LOST else ""
     drains = r.step is not None and r.step.do is Step.DRAIN and r.phase is Phase.RECOVERING
     if drains and r.rung_since is not None:
-        later = f"; draining for {span(max(now - r.rung_since, timedelta(0)))}{asked} which pods are left"
+        until = r.progress.holding.since if r.progress.holding else now  # what holds it is said already
+        later = f"; draining for {span(max(until - r.rung_since, timedelta(0)))}{asked} which pods are left"
     return f"{sentence_of(r, now)}{later}"
 
 

@@ -34,6 +34,7 @@ from tests.stories.scenes import (
     new_process,
     no_place,
     patch_node,
+    pause,
     phase,
     ready,
     rebooted_and_proved,
@@ -98,6 +99,17 @@ def test_status_says_for_how_long_a_drain_goes_on_and_who_knows_which_pods_are_l
     out = ok(terminal.run("status"))
     assert "; draining for 60 min: node-recovery explain node-0 says which pods are left\n" in out
     assert "1 pod left; default/train may not go yet: " in ok(terminal.run("explain", "node-0"))
+
+
+def test_status_does_not_say_that_a_drain_goes_on_while_a_pause_holds_it(sit: Sit) -> None:
+    s = cast(policy_file("{do: drain, within: 5m}, {do: replace}"))
+    stubborn_pod(s)
+    s.fault("node-0")
+    s.run(2 * 60, step=2)
+    pause(s)
+    s.run(60 * 60, step=2)
+    out = ok(sit(s).run("status"))
+    assert "held 60 min by a pause; draining for 118 s: node-recovery explain node-0 says" in out
 
 
 def test_status_and_explain_show_who_states_a_fault_by_what_and_of_which_device(sit: Sit) -> None:
