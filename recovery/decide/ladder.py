@@ -188,7 +188,7 @@ def _drain_anew(s: Situation, r: Record, what: str) -> Decision | None:
     it again: drain what came to it since."""
     if (again := drain_again(r, s.now)) is r:
         return None
-    why = f"{what}: {r.node} was in service for a while: it is drained once more"
+    why = f"{what}: somebody had taken marks off {r.node}: it is drained once more"
     return act(WriteRecord(note(again, s.now, HistoryEvent.RUNG, why)), why)
 
 

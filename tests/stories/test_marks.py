@@ -36,6 +36,7 @@ from tests.stories.scenes import (
     plugin_page,
     ready,
     rebooted_and_proved,
+    record_sentences,
     remove_pod,
     stubborn_pod,
     taints,
@@ -470,3 +471,20 @@ def test_marks_that_may_not_come_off_are_told_with_the_reason_and_come_off_once_
     s.api.heal()
     s.run(35)
     assert (phase(s), marked(s), no_place(s)) == (Phase.RECOVERED, NO_MARKS, True)
+
+
+def test_it_is_not_said_that_a_node_took_pods_where_another_mark_than_the_cordon_was_off() -> None:
+    s = draining()
+    s.provider.preflight_error = Retry("its cloud does not answer")
+    remove_pod(s)
+    s.run(30)
+    owner = {"metadata": {"annotations": {"noderecovery.dev/cordoned-by": None}}}
+    patch_node(s, "node-0", owner)
+    s.run(20)
+    owner["metadata"]["annotations"] = {"noderecovery.dev/cordoned-by": "node-recovery"}
+    patch_node(s, "node-0", owner)
+    s.provider.preflight_error = None
+    s.run(60)
+    (again,) = [x for x in record_sentences(s) if x.endswith("it is drained once more")]
+    assert again == f"{DMA}: replace: somebody had taken marks off node-0: it is drained once more"
+    assert calls(s) == [("replace", "m-0")]
