@@ -150,7 +150,7 @@ class AwsProvider:
         group, member = found
         leaves = f"{machine} is {member.lifecycle} in group {group}: there is nothing to reboot"
         if member.lifecycle == RETAINED:
-            raise Refused(leaves)
+            raise Refused(f"{leaves}; its lifecycle hook was abandoned, and a person has to terminate it")
         out = f"{member.lifecycle} in group {group}: {TAKEN_OUT}" if member.on_standby else ""
         self._in_its_place(machine, Step.REBOOT, out)
         note = f"group {group} may replace {machine} if its health checks fail during the reboot"

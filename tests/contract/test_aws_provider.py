@@ -267,7 +267,7 @@ def test_an_instance_that_its_group_retains_is_a_persons_to_end(
     world: AwsWorld, provider: AwsProvider, machine: Machine
 ) -> None:
     world.aws.set_lifecycle(world.instance, "Terminating:Retained")
-    with pytest.raises(Refused, match=r"is Terminating:Retained .*: there is nothing to reboot"):
+    with pytest.raises(Refused, match=r"is Terminating:Retained .*, and a person has to terminate it"):
         provider.preflight(machine, Step.REBOOT)
 
 
