@@ -120,8 +120,7 @@ class AwsSession:
 
     def _forget_static(self) -> None:
         """The SDK renews what comes from a role, and reads a file once: one that is rotated is read anew."""
-        sdk = self._sdk
-        if sdk is not None and not hasattr(sdk.get_credentials(), "refresh_needed"):
+        if self._sdk is not None and not hasattr(self._sdk.get_credentials(), "refresh_needed"):
             self._forget()
 
     def _forget(self) -> None:
@@ -140,11 +139,11 @@ class AwsSession:
                 raise NoCredentialsError
             credentials.get_frozen_credentials()
             key = (service, region, mutating)
-            client = self._clients.get(key)
-            if client is None:
-                client = sdk.create_client(service, region_name=region, config=self._config(mutating))
-                self._clients[key] = client
-            return client
+            if key not in self._clients:
+                self._clients[key] = sdk.create_client(
+                    service, region_name=region, config=self._config(mutating)
+                )
+            return self._clients[key]
         except ImportError as error:
             raise SettingsError([INSTALL]) from error
         except Exception as error:
@@ -168,8 +167,7 @@ class AwsSession:
         return str(botocore.xform_name(operation))
 
     def _session(self) -> Any:
-        sdk = self._sdk  # another thread may forget it meanwhile
-        if sdk is None:
+        if self._sdk is None:
             import botocore.awsrequest
             import botocore.session
 
@@ -179,10 +177,9 @@ class AwsSession:
                 botocore.awsrequest.AWSHTTPSConnectionPool,
             ):
                 pool.ConnectionCls = in_time(pool.ConnectionCls)
-            sdk = botocore.session.get_session()
-            sdk.set_default_client_config(self._config(mutating=False))
-            self._sdk = sdk
-        return sdk
+            self._sdk = botocore.session.get_session()
+            self._sdk.set_default_client_config(self._config(mutating=False))
+        return self._sdk
 
     def _config(self, mutating: bool) -> Any:
         from botocore.config import Config
