@@ -54,7 +54,6 @@ def test_other_words_are_no_bound(text: str) -> None:
 
 def test_a_moment_that_is_half_a_day_away_is_told_with_its_day() -> None:
     now = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
-    assert hour(now + timedelta(days=30)) == "03:00:00Z"
     assert hour(now + timedelta(hours=11), now) == "14:00:00Z"
     assert hour(now + timedelta(days=30), now) == "2026-12-21 03:00:00Z"
     assert hour(now - timedelta(hours=12), now) == "2026-11-20 15:00:00Z"
