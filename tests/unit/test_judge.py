@@ -918,6 +918,12 @@ def test_a_call_of_which_nothing_was_told_breaks_law_9() -> None:
     assert h.asks().kinds() == [("law 9", "untold")]
 
 
+@pytest.mark.parametrize(("phase", "found"), [("proving", False), ("waiting", True)])
+def test_a_slot_that_is_put_back_during_a_pause_starts_nothing(phase: str, found: bool) -> None:
+    h = History().breaks("node-0").record("node-0", phase, by="etcd").after(1).pause().after(5)
+    assert (("law 8", "started while paused") in h.slot("node-0").kinds()) is found
+
+
 @pytest.mark.parametrize(("by", "kinds"), [("etcd", []), (agent("node-0"), [("law 9", "untold")])])
 def test_a_call_of_a_recovery_that_a_restored_etcd_has_brought_back_was_told_before(
     by: str, kinds: list[tuple[str, str]]

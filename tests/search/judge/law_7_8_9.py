@@ -65,6 +65,8 @@ class Held(Law):
             r = world.by_uid.get(uid)
             if since != w.at or r is None or r.slot != w.at or r.begun is not None:
                 continue
+            if r.phase != "waiting":
+                continue  # it is put back: somebody has emptied the gate
             if world.paused() is not None and spec(before).get("pause"):
                 self.breaks("started while paused", node, "was given a slot while all is paused", r)
             out = world.excluded.get(node)
