@@ -37,10 +37,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-FAILED = 500
-"""What an API server answers that fails on a request, as where an admission webhook is down, or a pod has two
-disruption budgets. The next try may end in the same way for hours."""
-
 
 class NodeRecoveryError(Exception):
     """Base of all errors raised on purpose. Its text is a sentence for people."""
@@ -103,6 +99,11 @@ class ApiError(NodeRecoveryError):
         self.retry_after = retry_after
         super().__init__(reason)
 
+    @property
+    def unanswered(self) -> bool:
+        """Whether nothing is known of the request, and the next one may be answered."""
+        return False
+
 
 class NotFound(ApiError):
     """404: the object does not exist."""
@@ -126,6 +127,12 @@ class TooManyRequests(ApiError):
 
 class ApiUnavailable(ApiError):
     """No usable answer: refused, timed out, cut off, or a 5xx. A write may have happened."""
+
+    @property
+    def unanswered(self) -> bool:
+        """Not with a 500: that server is there, and fails on this very request, as where an admission webhook
+        is down, or a pod has two disruption budgets. The next try may end in the same way for hours."""
+        return self.status != 500
 
 
 class TooLong(ApiUnavailable):

@@ -13,7 +13,7 @@ from recovery.agent.world import World
 from recovery.decide.decision import EventReason, Report
 from recovery.decide.drain import ANNOTATED, counted, slowest, too_short
 from recovery.decide.situation import Situation
-from recovery.errors import FAILED, ApiError, ApiUnavailable, Conflict, Fenced, NotFound
+from recovery.errors import ApiError, ApiUnavailable, Conflict, Fenced, NotFound
 from recovery.model import PodView, Record
 
 Some = TypeVar("Some")
@@ -101,7 +101,7 @@ class Evictions:
             return True
         except ApiError as error:
             memory.refuse(str(pod), error.reason, now, error.retry_after)
-            if isinstance(error, ApiUnavailable) and error.status != FAILED:
+            if error.unanswered:
                 raise
             return True
         if not only_ask:

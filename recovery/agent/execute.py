@@ -64,7 +64,6 @@ from recovery.decide.on_gate import STARTING, changed
 from recovery.decide.situation import Situation
 from recovery.decide.validation import job_of
 from recovery.errors import (
-    FAILED,
     ApiError,
     ApiUnavailable,
     Conflict,
@@ -428,7 +427,7 @@ class Executor:
             raise
         except ApiError as error:
             if failed := isinstance(error, ApiUnavailable):
-                what = failing if error.status == FAILED else ()
+                what = () if error.unanswered else failing
             if not what:
                 raise
             memory, now = self._observer.memory(s.node_name), self._w.clock.monotonic()
@@ -501,8 +500,7 @@ class Executor:
             found = self._w.cluster.get_cron_job(cron_job)
             self._w.cluster.create_job(job_of(found, name, s.node_name, within.total_seconds()))
         except ApiError as error:
-            away = isinstance(error, ApiUnavailable) and error.status != FAILED
-            if away or isinstance(error, Conflict):  # it may have been created: look again
+            if error.unanswered or isinstance(error, Conflict):  # it may have been created: look again
                 raise
             memory.job_problem = f"no Job was made of CronJob {cron_job}: {error.reason}"
             memory.job_again = self._w.clock.monotonic() + CREATE_AGAIN.total_seconds()

@@ -243,7 +243,12 @@ def test_an_instance_that_is_moved_to_another_group_is_no_persons_in_between(
         assert provider.preflight(machine, Step.REPLACE).group == world.group
 
 
-@pytest.mark.parametrize("state", ["Terminating", "Terminating:Wait", "Terminating:Proceed", "Terminated"])
+being_ended = pytest.mark.parametrize(
+    "state", ["Terminating", "Terminating:Wait", "Terminating:Proceed", "Terminated"]
+)
+
+
+@being_ended
 def test_a_termination_under_way_is_adopted(
     world: AwsWorld, provider: AwsProvider, machine: Machine, state: str
 ) -> None:
@@ -254,7 +259,7 @@ def test_a_termination_under_way_is_adopted(
     assert found.reference.data["group"] == world.group
 
 
-@pytest.mark.parametrize("state", ["Terminating", "Terminating:Wait", "Terminating:Proceed", "Terminated"])
+@being_ended
 def test_an_instance_that_its_group_ends_is_no_persons_for_the_reboot_that_it_cannot_have(
     world: AwsWorld, provider: AwsProvider, machine: Machine, state: str
 ) -> None:

@@ -765,14 +765,19 @@ def test_where_an_autoscaler_is_declared_the_capacity_is_its_business(world: Azu
     assert world.arm.capacity(world.set) == 1
 
 
-def test_a_scale_set_that_somebody_made_smaller_meanwhile_is_not_made_larger(
-    world: AzureWorld, provider: AzureProvider, machine: Machine
-) -> None:
+def made_smaller(world: AzureWorld, provider: AzureProvider, machine: Machine) -> Poll:
+    """What is seen of a replacement during which somebody has taken the other machine out of the group."""
     reference = begun(provider, machine, Step.REPLACE)
     world.arm.finish()
     world.arm.remove(world.second.id)
     world.later()
-    found = provider.poll(machine, reference)
+    return provider.poll(machine, reference)
+
+
+def test_a_scale_set_that_somebody_made_smaller_meanwhile_is_not_made_larger(
+    world: AzureWorld, provider: AzureProvider, machine: Machine
+) -> None:
+    found = made_smaller(world, provider, machine)
     assert isinstance(found, Done)
     assert (found.replacements, found.complete, found.fewer) == ((), True, True)
     assert found.evidence.endswith("wants 0 VMs now instead of 2")
@@ -795,20 +800,12 @@ def test_where_an_autoscaler_wants_fewer_it_may_want_one_more_yet(world: AzureWo
     world.environ["AZURE_AUTOSCALER"] = "true"
     provider = world.provider()
     machine = provider.identify(world.node)
-    reference = begun(provider, machine, Step.REPLACE)
-    world.arm.finish()
-    world.arm.remove(world.second.id)
-    world.later()
-    assert isinstance(provider.poll(machine, reference), Running)
+    assert isinstance(made_smaller(world, provider, machine), Running)
 
 
 def test_a_pool_that_somebody_made_smaller_meanwhile_puts_none_in_its_place(world: AzureWorld) -> None:
     provider, machine, _ = on_aks(world, AZURE_ALLOW="aks-replace")
-    reference = begun(provider, machine, Step.REPLACE)
-    world.arm.finish()
-    world.arm.remove(world.second.id)
-    world.later()
-    found = provider.poll(machine, reference)
+    found = made_smaller(world, provider, machine)
     assert isinstance(found, Done)
     assert (found.replacements, found.complete, found.fewer) == ((), True, True)
     assert found.evidence.endswith("pool gpu wants 0 machines now instead of 2")

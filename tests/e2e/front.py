@@ -181,7 +181,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def _refuse(self, status: int) -> None:
-        body = b'{"kind": "Status", "status": "Failure", "message": "the weather", "code": %d}' % status
+        body = b'{"kind": "Status", "status": "Failure", "message": "not let pass", "code": %d}' % status
         with contextlib.suppress(OSError):
             self._answer(status, {"Content-Type": "application/json", "Retry-After": "1"}, body)
 

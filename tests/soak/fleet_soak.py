@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
 from fleet_site import RECORDS, training
 from history import CONTROLLER
 from kubelets import Container
@@ -122,10 +121,7 @@ class FleetSoak(SoakSite, FleetSite):
     def of_process(self, container: Container) -> Json:
         return {"node": "", "everywhere": True}
 
-    def with_policy(self, policy: str, budget: int) -> None:
-        if not self.policy:
-            self.note(facts.POLICY, "", **yaml.safe_load(policy))
-        self.budget, self.policy = max(budget, self.budget), policy
+    def apply_policy(self) -> None:
         self.installed()
         self.until("records can be read", lambda: self.plane.request("GET", RECORDS).status == 200)
 

@@ -209,7 +209,10 @@ class SoakSite(Site):
         if not self.policy:
             self.note(facts.POLICY, "", **yaml.safe_load(policy))
         self.budget, self.policy = max(budget, self.budget), policy
-        self.install(policy, ENABLE_RECOVERY="true", LEASE_DURATION="5s")
+        self.apply_policy()
+
+    def apply_policy(self) -> None:
+        self.install(self.policy, ENABLE_RECOVERY="true", LEASE_DURATION="5s")
 
     def new_pods(self) -> None:
         """Which policy each new pod has, and that its process has started."""
