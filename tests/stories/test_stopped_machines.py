@@ -110,3 +110,16 @@ def test_a_stopped_machine_whose_pods_cannot_be_listed_is_a_persons_in_the_end(s
     s.api.fail_next(listed, refused(status, "InternalError", "cannot decode object"), times=10**6)
     s.run(45 * 60, step=2)
     assert (phase(s), calls(s), tainted(s)) == (Phase.HANDED_OVER, [], 0)
+
+
+def test_the_taint_stays_while_nobody_knows_whether_pods_are_stuck() -> None:
+    s, _ = dead_in_its_drain()
+    s.api.fail_next(lambda a: "evict" in a.path, refused(429, "TooManyRequests"), times=10**6)
+    s.add_pod("other", "node-0")
+    stuck(s)
+    s.run(60)
+    assert OUT_OF_SERVICE in taints(s)
+    listed = lambda a: a.method == "GET" and a.path.startswith("/api/v1/pods")  # noqa: E731
+    s.api.fail_next(listed, refused(403, "Forbidden", "no right to list pods"), times=10**6)
+    s.run(60)
+    assert OUT_OF_SERVICE in taints(s)
