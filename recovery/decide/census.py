@@ -24,6 +24,8 @@ from recovery.decide.selector import identity, selects
 from recovery.model import Census, Fault, NodeView, Record
 from recovery.quick import replace
 
+MOST_KNOWN = 1024
+"""Of so many different sets of conditions it is remembered whether they are a fault."""
 OwnFault = Callable[[str, str], bool]
 """Whether a (type, reason) is catalogued as the node's own. A hang that another worker causes is not."""
 
@@ -163,6 +165,7 @@ class Kept:
     ) -> None:
         self._own_fault = own_fault
         self._sums = Sums(labels, wanted)
+        self._known: dict[int, tuple[object, bool]] = {}
 
     def change(self, old: NodeView | None, new: NodeView | None) -> None:
         """``new`` is there in place of ``old``. None: there is no such Node."""
@@ -180,7 +183,9 @@ class Kept:
         return old.conditions is new.conditions or self._is_ill(old) == self._is_ill(new)
 
     def _is_ill(self, node: NodeView) -> bool:
-        return ill(node, self._own_fault)
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        return _ill(node, self._own_fault, self._known)
 
     def census(
         self,

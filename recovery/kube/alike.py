@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import _lru_cache_wrapper, lru_cache
 from itertools import chain, islice
-from sys import intern
+from operator import ge
+from sys import byteorder, intern
 from typing import Any, SupportsIndex, TypeVar, overload
+
+from msgspec import msgpack
 
 from recovery.model import Condition, NodeView
 
@@ -18,6 +21,9 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 NEVER = -(2**63)
 UNWRITTEN = 2**32 - 1  # a moment in 2106
+SHORT = b"\xd6\xff"
+BYTES = range(3, -1, -1) if byteorder == "little" else range(4)
+"""Where the bytes of a number that is written with the highest first are in memory."""
 SHAPES, LONGEST = 1024, 4096
 """So many of a kind are remembered, of at most so many characters each: strangers write to Nodes. Others are
 as good, and take more memory."""
@@ -67,10 +73,12 @@ class Texts(Mapping[str, str]):
 class Statements:
     """What the conditions of a Node say, without their times. Most Nodes of a fleet say the same.
 
-    ``by_type``: type -> (status, reason). It is shared: nobody changes it.
+    ``by_type``: type -> (status, reason). ``places``: type -> where it is first among ``each``. They are
+    shared: nobody changes them.
     """
 
     each: tuple[Said, ...]
+    places: Mapping[str, int]
     by_type: Mapping[str, tuple[str, str]]
 
 
@@ -94,8 +102,7 @@ class Conditions(Sequence[Condition]):
 
     def heartbeat(self, type_: str) -> datetime | None:
         """When the condition of this type was last renewed. Asked at each event of the watch."""
-        found = (at for at, said in enumerate(self._said.each) if said[0] == type_)
-        at = next(found, None)
+        at = self._said.places.get(type_)
         return None if at is None else next(islice(self._moments(), 2 * at, None))
 
     def says_the_same(self, other: object) -> bool:
@@ -140,13 +147,30 @@ def turned_back(was: NodeView, now: NodeView) -> bool:
         assert isinstance(was.stated, Conditions)
         before, later = was.stated.heartbeats(), now.stated.heartbeats()
         if before is not None and later is not None:
-            return any(at < then != UNWRITTEN for then, at in zip(before, later, strict=True))
+            onward = all(map(ge, later, before))  # as nearly always
+            return not onward and any(at < then != UNWRITTEN for then, at in zip(before, later, strict=True))
     renewed = {c.type: c.heartbeat for c in was.stated}
     return any(c.heartbeat and (then := renewed.get(c.type)) and c.heartbeat < then for c in now.stated)
 
 
 def _packed(times: Sequence[datetime | None]) -> bytes:
-    """Whole seconds, which is how Kubernetes writes them, in four bytes each; others in eight."""
+    """Whole seconds, which is how Kubernetes writes them, in four bytes each; others in eight.
+
+    ``msgspec`` says all of them at once: the shortest of MessagePack's timestamps are two bytes that say so,
+    and those four, the highest first. To ask each datetime took a third of what a heartbeat costs here.
+    """
+    how_many = len(times)
+    stamps = msgpack.encode(times)[-6 * how_many :]
+    if stamps[::6] == SHORT[:1] * how_many and stamps[1::6] == SHORT[1:] * how_many:
+        packed = bytearray(4 * how_many)
+        for at, byte in enumerate(BYTES):
+            packed[byte::4] = stamps[2 + at :: 6]
+        return bytes(packed)
+    return _packed_one_by_one(times)
+
+
+def _packed_one_by_one(times: Sequence[datetime | None]) -> bytes:
+    """The same, where one was not written, is before 1970, or has a fraction."""
     stamps = [UNWRITTEN if at is None else at.timestamp() for at in times]
     seconds = list(map(int, stamps))
     if seconds == stamps:
@@ -220,7 +244,8 @@ def _texts(named: tuple[tuple[str, str], ...]) -> Texts:
 def _statements(conditions: tuple[Said, ...]) -> Statements:
     each = tuple([_once(_same, one, one) for one in conditions])
     triples = tuple([said[:3] for said in each])
-    return Statements(each, _once(_by_type, triples, chain.from_iterable(triples)))
+    places = {said[0]: at for at, said in reversed(tuple(enumerate(each)))}
+    return Statements(each, places, _once(_by_type, triples, chain.from_iterable(triples)))
 
 
 @lru_cache(SHAPES)

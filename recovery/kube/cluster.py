@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Protocol
 from urllib import parse
 
@@ -15,8 +15,8 @@ from recovery.deadline import sent_while
 from recovery.errors import NotFound, TooLong
 from recovery.kube import node_rows, shapes
 from recovery.kube.bounded import bounded, view_of
-from recovery.kube.paging import folded
-from recovery.kube.transport import Transport, api_error
+from recovery.kube.paging import folded, in_turn, meanwhile
+from recovery.kube.transport import Reads, Transport, api_error
 from recovery.kube.views import (
     event_view,
     job_view,
@@ -59,8 +59,14 @@ _OURS = f"/apis/{GROUP}/{VERSION}"
 RECORDS, GATES = f"{_OURS}/noderecoveries", f"{_OURS}/recoverygates"
 
 
-def _page(body: Any, what: str) -> tuple[str, str, Iterator[Any]]:
-    """The version of a page, what the next one is asked for with ("" after the last one), and its items.
+Page = tuple[str, str, Iterator[Any]]
+"""The version of a page, what the next one is asked for with ("" after the last one), and its items."""
+When = Callable[[Callable[[], tuple[Page, int]]], Callable[[], tuple[Page, int]]]
+"""When the next page is asked for, while the items of this one are used: ``in_turn`` or ``meanwhile``."""
+
+
+def _page(body: Any, what: str) -> Page:
+    """The page that ``body`` is.
 
     ``what``: the request. Raises ``ApiUnavailable`` for what is no page.
     """
@@ -73,7 +79,7 @@ def _selected(selector: str) -> dict[str, str]:
     return {"labelSelector": selector} if selector else {}
 
 
-def _page_of_nodes(body: Any, what: str) -> tuple[str, str, Iterator[Any]]:
+def _page_of_nodes(body: Any, what: str) -> Page:
     try:
         page = node_rows.page_of(body)
     except node_rows.Unreadable as error:
@@ -132,7 +138,7 @@ class Cluster:
         body: Any = None,
         content_type: str | None = None,
         headers: Mapping[str, str] | None = None,
-        read: Callable[[bytes], Any] | None = None,
+        read: Reads | None = None,
     ) -> Any:
         asked = self._clock.monotonic()
         more: dict[str, Any] = {"headers": headers} if headers else {}
@@ -205,14 +211,17 @@ class Cluster:
             nonlocal version
             version = version or of_page
 
-        for row in self._node_rows(_selected(selector), paged):
+        for row in self._node_rows(_selected(selector), paged, meanwhile):
             found(view_of(row, whole=True))
         return version
 
     def _node_rows(
-        self, query: dict[str, str], paged: Callable[[str], None] = lambda _: None
+        self,
+        query: dict[str, str],
+        paged: Callable[[str], None] = lambda _: None,
+        when: When = in_turn,
     ) -> Iterator[node_rows.NodeRow]:
-        yield from self._pages(NODES, query, paged, NODE_PAGE, node_rows.page, _page_of_nodes)
+        yield from self._pages(NODES, query, paged, NODE_PAGE, node_rows.page, _page_of_nodes, when)
 
     def count_nodes(self) -> int:
         """How many Nodes there are: a list of one, which says how many are left."""
@@ -301,28 +310,36 @@ class Cluster:
         query: dict[str, str],
         paged: Callable[[str], None] = lambda _: None,
         many: int = PAGE,
-        read: Callable[[bytes], Any] | None = None,
-        opened: Callable[[Any, str], tuple[str, str, Iterator[Any]]] = _page,
+        read: Reads | None = None,
+        opened: Callable[[Any, str], Page] = _page,
+        when: When = in_turn,
     ) -> Iterator[Any]:
         """All items, ``many`` at a time. Never with resourceVersion=0, which makes ``limit`` void.
 
         ``paged`` is told each page's version. ``read`` makes a page of its bytes, and ``opened`` says what is
         on it.
-
-        A page that is too long to be read is asked for again with half as many objects, down to one: objects
-        that somebody has blown up make a list slow, and keep nobody from reading it.
         """
-        token = ""
+
+        def page(token: str, many: int) -> tuple[Page, int]:
+            """A page, and how many items the next one is asked for with.
+
+            A page that is too long to be read is asked for again with half as many objects, down to one:
+            objects that somebody has blown up make a list slow, and keep nobody from reading it.
+            """
+            while True:
+                of = {**query, "limit": str(many)} | ({"continue": token} if token else {})
+                try:
+                    return opened(self._call("GET", path, query=of, read=read), f"GET {path}"), many
+                except TooLong:
+                    if many == 1:
+                        raise
+                    many //= 2
+
+        following: Callable[[], tuple[Page, int]] = partial(page, "", many)
         while True:
-            page = {**query, "limit": str(many)} | ({"continue": token} if token else {})
-            try:
-                version, token, items = opened(self._call("GET", path, query=page, read=read), f"GET {path}")
-            except TooLong:
-                if many == 1:
-                    raise
-                many //= 2
-                continue
+            (version, token, items), many = following()
             paged(version)
+            following = when(partial(page, token, many)) if token else following
             yield from items
             del items  # or two pages would be in memory while the next one is read
             if not token:

@@ -142,7 +142,7 @@ Unreadable = (msgspec.DecodeError, RecursionError)
 """Bytes that are no JSON, or no such object."""
 
 
-def page(body: bytes) -> NodePage:
+def page(body: bytes | bytearray) -> NodePage:
     """A page of a list. Raises ``Unreadable``."""
     try:
         return _page(body)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import TypeVar
 
 from recovery.errors import Expired
@@ -20,3 +22,25 @@ def folded(make: Callable[[], Made]) -> Made:
         except Expired:
             continue
     return make()
+
+
+def in_turn(ask: Callable[[], Made]) -> Callable[[], Made]:
+    """Asks once the answer is needed."""
+    return ask
+
+
+def meanwhile(ask: Callable[[], Made]) -> Callable[[], Made]:
+    """Asks at once, in a thread of its own. Returns what waits for the answer, and raises what asking raised.
+
+    The thread is a daemon: a program that ends does not wait for an answer.
+    """
+    answer: Future[Made] = Future()
+
+    def asked() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=asked, name="page", daemon=True).start()
+    return answer.result

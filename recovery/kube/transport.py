@@ -63,6 +63,8 @@ WATCH_TIMEOUT = 90.0
 """Seconds without a whole event after which a watch counts as broken. The API server sends a bookmark each
 minute. A byte now and then is no event."""
 UNAUTHORIZED = 401
+Reads = Callable[[bytes | bytearray], Any]
+"""What is made of an answer's bytes. Raises ``ValueError`` where it is none of those."""
 NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
@@ -87,7 +89,7 @@ class Transport(Protocol):
         body: Any = None,
         content_type: str | None = None,
         headers: Mapping[str, str] | None = None,
-        read: Callable[[bytes], Any] | None = None,
+        read: Reads | None = None,
     ) -> Any:
         """``read`` makes the body of a success of its bytes. One that keeps objects in memory has it made."""
 
@@ -134,7 +136,7 @@ class KubernetesTransport:
         body: Any = None,
         content_type: str | None = None,
         headers: Mapping[str, str] | None = None,
-        read: Callable[[bytes], Any] | None = None,
+        read: Reads | None = None,
     ) -> Response:
         from urllib3.exceptions import HTTPError
 
@@ -390,18 +392,17 @@ def _most(query: Mapping[str, str] | None, *, rows: bool) -> int:
     return MAX_BODY if (query or {}).get("limit", "1") == "1" else several
 
 
-def _read_bounded(answer: Any, clock: Clock, most: int, seconds: float) -> bytes:
+def _read_bounded(answer: Any, clock: Clock, most: int, seconds: float) -> bytearray:
     """The body, at most ``most`` bytes within ``seconds`` in all. Raises ``TooLong``."""
     end = clock.monotonic() + seconds
-    chunks, size = [], 0
+    body = bytearray()  # to join the pieces of a long one would take its memory twice
     for chunk in answer.stream(65536):
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > most:
+        body += chunk
+        if len(body) > most:
             raise TooLong(f"the API server's answer is longer than {most} bytes")
         if clock.monotonic() > end:
             raise ApiUnavailable(f"the API server's answer took longer than {seconds:g} s")
-    return b"".join(chunks)
+    return body
 
 
 def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -415,7 +416,7 @@ def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def answered(
-    status: int, headers: Mapping[str, str], raw: bytes, read: Callable[[bytes], Any] | None = None
+    status: int, headers: Mapping[str, str], raw: bytes | bytearray, read: Reads | None = None
 ) -> Response:
     """The answer that these bytes are. Raises ``ApiUnavailable`` for a success that is no JSON object.
 

@@ -6,7 +6,7 @@ import gc
 import itertools
 import tracemalloc
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -34,6 +34,28 @@ def test_a_condition_comes_back_as_it_was_put_in_to_the_microsecond(at: datetime
     assert row == (Condition(*said, at, None), Condition(*said, None, at))
     assert (len(row), row[1]) == (2, Condition(*said, None, at))
     assert (row.heartbeat("NeuronHealth"), row.heartbeat("Ready")) == (at, None)
+
+
+WHOLE = datetime(2026, 11, 23, 10, 15, 3, tzinfo=UTC)
+FAR = datetime(2300, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [WHOLE] * 28,
+        [WHOLE] * 27 + [None],
+        [WHOLE, WHOLE + timedelta(hours=3)],
+        [WHOLE.astimezone(timezone(timedelta(hours=-5))), WHOLE],
+        [None] * 4 + [FAR] * 5 + [WHOLE],  # as long, as msgspec writes them, as ten whole seconds
+        [*MOMENTS, WHOLE],
+    ],
+    ids=["whole", "one unwritten", "one condition", "another zone", "as long as whole ones", "of each kind"],
+)
+def test_all_times_of_a_node_come_back_whatever_is_among_them(times: list[datetime | None]) -> None:
+    said = [(f"T{i}", "True", "", "") for i in range(len(times) // 2)]
+    row = Conditions(alike.said(said), times)
+    assert [at for c in row for at in (c.heartbeat, c.transition)] == times
 
 
 LATER = datetime(2026, 11, 23, 10, 15, 4, tzinfo=UTC)

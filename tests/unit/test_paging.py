@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 from recovery_testkit.clock import FakeClock
 
-from recovery.errors import TooLong, Undecodable
-from recovery.kube.cluster import PAGE, Cluster
+from recovery.errors import Expired, TooLong, Undecodable
+from recovery.kube.cluster import NODE_PAGE, PAGE, Cluster
 from recovery.kube.transport import MAX_PAGE, Response
+from recovery.model import NodeView
 from recovery.store.record import Records
 from recovery.store.record_codec import encode
 from tests.builders.records import record
@@ -76,6 +78,44 @@ def test_one_object_that_is_too_long_even_alone_is_an_error_and_not_asked_for_fo
     with pytest.raises(TooLong):
         names(cluster(shelf).list_records())
     assert shelf.limits == [100, 50, 25, 12, 6, 3, 1]
+
+
+def a_node(number: int, _: int) -> dict[str, Any]:
+    return {"metadata": {"name": f"node-{number}", "uid": f"u-{number}", "resourceVersion": "7"}}
+
+
+def test_the_next_page_of_nodes_is_on_its_way_while_those_of_this_one_are_looked_at() -> None:
+    asked = threading.Event()
+
+    class Telling(Shelf):
+        def request(self, method: str, path: str, *, query: dict[str, str], **more: Any) -> Response:
+            answer = super().request(method, path, query=query, **more)
+            if len(self.limits) == 2:
+                asked.set()
+            return answer
+
+    shelf, found = Telling([0] * (2 * NODE_PAGE + 1), a_node), list[str]()
+
+    def look_at(node: NodeView) -> None:
+        assert asked.wait(10), "the second page is asked for only once the first one is done with"
+        found.append(node.name)
+
+    cluster(shelf).nodes_of("", look_at)
+    assert found == [f"node-{i}" for i in range(2 * NODE_PAGE + 1)]
+    assert shelf.limits == [NODE_PAGE] * 3
+
+
+def test_an_error_of_a_page_that_was_asked_for_ahead_is_that_of_the_list() -> None:
+    class Refusing(Shelf):
+        def request(self, method: str, path: str, *, query: dict[str, str], **more: Any) -> Response:
+            if "continue" in query:
+                raise Expired("the list is too old", 410)
+            return super().request(method, path, query=query, **more)
+
+    found: list[NodeView] = []
+    with pytest.raises(Expired):
+        cluster(Refusing([0] * 300, a_node)).nodes_of("", found.append)
+    assert len(found) == NODE_PAGE
 
 
 def test_records_that_somebody_has_blown_up_take_the_memory_of_one_of_them() -> None:
