@@ -8,14 +8,13 @@ from typing import Any
 
 from recovery.console.api import UserApi, connect_to_change
 from recovery.console.output import ask, for_programs, say, show
-from recovery.console.recoveries import gate_is_gone, read_recoveries, retry_on_conflict
+from recovery.console.recoveries import approval_as_json, gate_is_gone, read_recoveries, retry_on_conflict
 from recovery.errors import ApiError, NotFound, NotInstalled
 from recovery.kube.kubeconfig import Target
 from recovery.model import Approval
 from recovery.short import LONGEST_WORDS
 from recovery.signals.names import reason_name
 from recovery.store.gate import read_approvals
-from recovery.units import moment
 
 NO_GATE = "nothing was approved: there is no RecoveryGate yet, so no recovery waits or is held as correlated"
 GATE_GONE = (
@@ -35,7 +34,7 @@ def approve(reason: str, length: timedelta, assume_yes: bool, target: Target, ou
     sentence = retry_on_conflict(lambda: _approve(api, reason, length)) + _unheard_of(api, reason)
     if for_programs(output):
         found = read_approvals(_gate(api).get("spec"))
-        approved = list(map(_row, found))
+        approved = list(map(approval_as_json, found))
         show({"cluster": api.as_json(), "approved": approved, "sentence": sentence}, output)
         return
     say(sentence)
@@ -48,7 +47,7 @@ def _approve(api: UserApi, reason: str, length: timedelta) -> str:
     in_force = [a for a in read_approvals(obj.get("spec")) if a.until > now]
     others = [a for a in in_force if a.reason != reason]
     changed = copy.deepcopy(obj)
-    approved = [_row(a) for a in (*others[-MOST:], mine)]
+    approved = [approval_as_json(a) for a in (*others[-MOST:], mine)]
     changed["spec"] = {**(changed.get("spec") or {}), "approved": approved}
     api.replace_gate(changed)
     before = next((a for a in in_force if a.reason == reason), None)
@@ -72,10 +71,6 @@ def _unheard_of(api: UserApi, reason: str) -> str:
         return ""
     known = f", only for {', '.join(sorted(waiting))}" if waiting else ""
     return f" No recovery is open for {reason} now{known}."
-
-
-def _row(a: Approval) -> dict[str, str]:
-    return {"reason": a.reason, "by": a.by, "until": moment(a.until)}
 
 
 def _gate(api: UserApi) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from recovery.console.api import UserApi
 from recovery.decide.budget import noted_scopes
 from recovery.errors import Conflict, NotFound, NotInstalled, Undecodable
 from recovery.kube.paging import folded
-from recovery.model import Gate, Line, Phase, Record
+from recovery.model import Approval, Gate, Line, Phase, Record
 from recovery.store import gate as gates
 from recovery.store import record_codec as records
 from recovery.units import moment
@@ -100,6 +100,7 @@ def gate_as_json(gate: Gate) -> dict[str, Any]:
         "queue": [{"node": x.node, "since": moment(x.since)} for x in queued(gate)],
         "lastStart": moment(gate.last_start) if gate.last_start else None,
         "pause": pause_as_json(gate),
+        "approved": list(map(approval_as_json, gate.approved)),
         "count": {
             "at": moment(gate.census.at),
             "sick": list(gate.census.sick),
@@ -123,3 +124,8 @@ def pause_as_json(gate: Gate) -> dict[str, Any] | None:
     if p is None:
         return None
     return {"owner": p.owner, "reason": p.reason, "until": moment(p.until) if p.until else None}
+
+
+def approval_as_json(a: Approval) -> dict[str, str]:
+    """An approval as the gate has it, and as the commands print it."""
+    return {"reason": a.reason, "by": a.by, "until": moment(a.until)}

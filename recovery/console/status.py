@@ -201,6 +201,9 @@ def gate_lines(
     queue = ", ".join(f"{x.node} ({age(x.since, now)})" for x in queued(gate))
     yield f"Waiting: {queue or 'no node'}"
     yield f"Pause:   {pause_sentence(gate, now)}"
+    for a in gate.approved:
+        if a.until > now:
+            yield f"Let go:  {a.by} approved {a.reason} until {a.until:%Y-%m-%d %H:%M:%SZ}"
     yield f"Brake:   {_count(gate, now)}{_limit(gate)}"
     if gate.last_start:
         yield f"Started: last at {hour(gate.last_start, now)}, {ago(gate.last_start, now)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import click
@@ -829,6 +830,21 @@ def test_a_long_fault_is_approved_by_its_whole_name_or_by_that_on_its_record(sit
         ].reason
         == name
     )
+
+
+def test_status_shows_who_approved_what_until_that_is_over(sit: Sit) -> None:
+    s = cast()
+    s.fault("node-0")
+    s.run(60)  # there is a gate
+    terminal = sit(s)
+    assert "Let go:" not in ok(terminal.run("status"))
+    ok(terminal.run("approve", DMA, "--for", "10m"))
+    assert f"Let go:  ada@laptop approved {DMA} until 2026-11-21 03:11:03Z\n" in ok(terminal.run("status"))
+    for command in (("status",), ("explain", "node-0")):
+        (found,) = json.loads(ok(terminal.run(*command, "-o", "json")))["gate"]["approved"]
+        assert found == {"reason": DMA, "by": "ada@laptop", "until": "2026-11-21T03:11:03.000000Z"}
+    s.run(600)
+    assert "Let go:" not in ok(terminal.run("status"))
 
 
 def test_an_approval_that_takes_the_place_of_another_says_so(sit: Sit) -> None:
