@@ -21,11 +21,10 @@ from recovery.catalog import bad_status
 from recovery.decide.budget import labels_told_of, told_labels
 from recovery.decide.diagnosis import SIGNAL_UNKNOWN
 from recovery.decide.selector import identity, selects
+from recovery.judged import Judged
 from recovery.model import Census, Fault, NodeView, Record
 from recovery.quick import replace
 
-MOST_KNOWN = 1024
-"""Of so many different sets of conditions it is remembered whether they are a fault."""
 OwnFault = Callable[[str, str], bool]
 """Whether a (type, reason) is catalogued as the node's own. A hang that another worker causes is not."""
 
@@ -147,11 +146,11 @@ def count(
     in_records = {r.node: r for r in records if counts(r, own_fault)}
     unknown = set(unknown)
     ghosts = dict(in_records)
-    known: dict[int, tuple[object, bool]] = {}
+    is_ill = _judged(own_fault)
     for node in nodes:
         ghosts.pop(node.name, None)
         r = in_records.get(node.name)
-        sick = r is not None or node.name in unknown or _ill(node, own_fault, known)
+        sick = r is not None or node.name in unknown or is_ill(node)
         sums.add(_as_told(node, r) if r is not None else node, sick)
     return sums.census(ghosts.values(), now)
 
@@ -165,7 +164,7 @@ class Kept:
     ) -> None:
         self._own_fault = own_fault
         self._sums = Sums(labels, wanted)
-        self._known: dict[int, tuple[object, bool]] = {}
+        self._is_ill = _judged(own_fault)
 
     def change(self, old: NodeView | None, new: NodeView | None) -> None:
         """``new`` is there in place of ``old``. None: there is no such Node."""
@@ -182,11 +181,6 @@ class Kept:
             return False
         return old.conditions is new.conditions or self._is_ill(old) == self._is_ill(new)
 
-    def _is_ill(self, node: NodeView) -> bool:
-        if len(self._known) >= MOST_KNOWN:
-            self._known.clear()
-        return _ill(node, self._own_fault, self._known)
-
     def census(
         self,
         find: Callable[[str], NodeView | None],
@@ -197,12 +191,11 @@ class Kept:
         """``find``: the Node of a name, as it was told of last."""
         sums = self._sums.copy()
         in_records = {r.node: r for r in records if counts(r, self._own_fault)}
-        known: dict[int, tuple[object, bool]] = {}
         for name in in_records.keys() | set(unknown):
             node = find(name)
             if node is None:
                 continue
-            r, was = in_records.pop(name, None), _ill(node, self._own_fault, known)
+            r, was = in_records.pop(name, None), self._is_ill(node)
             as_told = _as_told(node, r) if r is not None else node
             if as_told is not node or not was:
                 sums.add(node, was, -1)
@@ -227,15 +220,8 @@ def _is_inside(r: Record, wanted: Mapping[str, str]) -> bool | None:
     return True if wanted.keys() <= told.keys() else None
 
 
-def _ill(node: NodeView, own_fault: OwnFault, known: dict[int, tuple[object, bool]]) -> bool:
-    """``ill``, once for all Nodes that have the same conditions: in a large fleet nearly all of them.
-
-    What is known keeps the conditions alive, or others could be taken for them.
-    """
-    found = known.get(id(node.conditions))
-    if found is None:
-        found = known[id(node.conditions)] = node.conditions, ill(node, own_fault)
-    return found[1]
+def _judged(own_fault: OwnFault) -> Judged:
+    return Judged(lambda node: ill(node, own_fault))
 
 
 def _told_scopes(r: Record, keys: Iterable[str]) -> Iterable[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -17,6 +17,7 @@ from recovery.agent.fleet.prometheus import Poller
 from recovery.catalog import polarity
 from recovery.decide.marks import marked
 from recovery.errors import ApiError
+from recovery.judged import Judged
 from recovery.kube.watch import later
 from recovery.model import NodeView, Policy, Reading
 from recovery.quick import replace
@@ -28,8 +29,8 @@ from recovery.signals.own_node import Seen
 from recovery.signals.prometheus import PrometheusSource
 from recovery.signals.systems import MARKS
 
-SHAPES = 1024
-"""How many Nodes' conditions are remembered, with what was found in them."""
+GONE = 1024
+"""Of how many Nodes that have gone it is remembered that they had no marks."""
 
 
 class Says:
@@ -59,7 +60,7 @@ class Says:
         self._named = named - {kubelet.READY, never_joined.TYPE}
         conditions = policy.source("conditions")
         self._rows = conditions.rows if conditions is not None else None
-        self._found: dict[int, tuple[Mapping[str, tuple[str, str]], bool]] = {}
+        self._is_bad = Judged(self._bad)
         self._marks = {x.name: MARKS[x.name] for x in policy.sources if x.name in MARKS}
         self._bare: dict[tuple[str, str], tuple[str, datetime | None]] = {}
         """Of which Nodes a source saw no mark, in which life; and when one was put there since."""
@@ -78,7 +79,7 @@ class Says:
             return True
         if self._pods is not None and self._pods.of(node) is not None:
             return True
-        if self._rows is not None and self._bad(node.conditions):
+        if self._rows is not None and self._is_bad(node):
             return True
         if marked(node):
             return True
@@ -95,7 +96,7 @@ class Says:
             if said.marks and known == (life, None):
                 self._bare[key] = (life, self._nodes.now())
             elif not said.marks and not said.unknown and known != (life, None):
-                if len(self._bare) > 2 * len(self._marks) * (len(self._nodes) + SHAPES):
+                if len(self._bare) > 2 * len(self._marks) * (len(self._nodes) + GONE):
                     self._bare.clear()  # most of them are gone
                 self._bare[key] = (life, None)
         return found
@@ -109,23 +110,13 @@ class Says:
         restored = self._nodes.restored_at(name)
         return since if restored is None or abs(since - restored) > kubelet.RENEWS else None
 
-    def _bad(self, conditions: Mapping[str, tuple[str, str]]) -> bool:
-        """Whether one of these conditions is bad, or Unknown.
-
-        Most Nodes share theirs, and a heartbeat changes none: what was found of the very same ones holds.
-        """
-        known = self._found.get(id(conditions))
-        if known is not None and known[0] is conditions:
-            return known[1]
-        found = any(
+    def _bad(self, node: NodeView) -> bool:
+        """Whether one of its conditions is bad, or Unknown."""
+        return any(
             status in (row.bad, "Unknown")
-            for type_, (status, _) in conditions.items()
+            for type_, (status, _) in node.conditions.items()
             if (row := polarity(type_, self._rows or (), self._named))
         )
-        if len(self._found) >= SHAPES:
-            self._found.clear()
-        self._found[id(conditions)] = (conditions, found)
-        return found
 
     def sources(self, name: str, now: Callable[[], datetime]) -> Sequence[Source]:
         """The sources of one node, new: they have seen nothing yet."""
