@@ -7,12 +7,12 @@ import it, since it does not change while the program runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from recovery.catalog import codes
 from recovery.model import (
@@ -30,11 +30,13 @@ from recovery.model import (
     Step,
     Then,
 )
+from recovery.short import LONGEST_TYPE
 from recovery.units import parse_bound, parse_duration
 
 Taints = tuple[tuple[str, str, str], ...]
 RECOMMENDS_NOTHING, CUT_SHORT = "_NONE", "_CUT"
 """The ends of NVSentinel's reasons where it recommends nothing, and where its message was cut."""
+Asked = TypeVar("Asked", bound=Callable[..., Any])
 OF_A_MACHINE = ("_COMPONENT_RESET", "_RESTART_VM", "_RESTART_BM", "_REPLACE_VM")
 """How NVSentinel's reasons end where something can be done, short of a person."""
 OF_EKS = "AcceleratedHardwareReady"
@@ -87,6 +89,16 @@ class Default:
     hold: timedelta
 
 
+def _remembered(found: Asked) -> Asked:
+    """``found``, from memory for a type of common length: strangers write conditions, of any type."""
+    kept = lru_cache(1024)(found)
+
+    def asked(type: str, *more: Any) -> Any:
+        return (kept if len(type) <= LONGEST_TYPE else found)(type, *more)
+
+    return cast(Asked, asked)
+
+
 @cache
 def polarities() -> tuple[Polarity, ...]:
     """What the known Node conditions say."""
@@ -119,7 +131,7 @@ def polarity(
     return None if unasked else row
 
 
-@lru_cache(maxsize=1024)
+@_remembered
 def _by_policy(type: str, own: ConditionRow) -> Polarity:
     """A row that changes one thing leaves all else as it is known. A polarity that it turned round by leaving
     it out would make a fault of a healthy machine's good status."""
@@ -139,7 +151,7 @@ def turned_round(row: ConditionRow) -> tuple[str, ...]:
     return tuple(sorted(t for t in known if fnmatchcase(t, row.type)))
 
 
-@lru_cache(maxsize=1024)
+@_remembered
 def _known_polarity(type: str) -> Polarity | None:
     return next((row for row in polarities() if _any(row.types, type)), None)
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from recovery.catalog import own_fault
+from recovery.catalog import own_fault, polarity
 from recovery.decide.census import Kept
 from recovery.judged import MOST, Judged
-from recovery.model import NodeView
+from recovery.model import ConditionRow, NodeView
 
 GOOD = {"Ready": ("True", "KubeletReady")}
 
@@ -41,11 +41,21 @@ def of_strangers(look_at: Callable[[NodeView], object]) -> int:
     tracemalloc.start()
     try:
         for i in range(200):
-            look_at(node(i, GOOD | {"NeuronHealth": ("False", f"{i}" + "x" * 100_000)}))
+            long = f"{i}" + "x" * 100_000
+            look_at(node(i, GOOD | {"NeuronHealth": ("False", long)}))
+            look_at(node(i, GOOD | {long: ("False", "")}))
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
+
+
+def test_nor_is_a_long_name_of_a_condition_with_what_it_says() -> None:
+    own = ConditionRow("*", bad="False")
+    assert (
+        of_strangers(lambda x: [polarity(t, more) for t in x.conditions for more in ((), (own,))])
+        < 1024 * 1024
+    )
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["the count that is kept", "one that is judged"])
