@@ -17,6 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from random import Random
 from types import CodeType, FrameType
@@ -196,8 +197,8 @@ class Watch:
         return self._line
 
     def reached(self, modules: Sequence[str]) -> tuple[int, int]:
-        """How many lines inside of functions were reached, of how many."""
-        files = {sys.modules[name].__file__ for name in modules}
+        """How many lines inside of functions were reached, of how many. Few cases may import no provider."""
+        files = {import_module(name).__file__ for name in modules}
         lines = {(c.co_filename, n) for path in files if path for c in _codes(path) for n in _lines(c)}
         seen = {(code.co_filename, line) for code, line in self._seen}
         return len(lines & seen), len(lines)
