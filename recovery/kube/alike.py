@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import _lru_cache_wrapper, lru_cache
 from itertools import chain, islice
-from operator import ge
 from sys import byteorder, intern
 from typing import Any, SupportsIndex, TypeVar, overload
 
@@ -73,12 +72,10 @@ class Texts(Mapping[str, str]):
 class Statements:
     """What the conditions of a Node say, without their times. Most Nodes of a fleet say the same.
 
-    ``by_type``: type -> (status, reason). ``places``: type -> where it is first among ``each``. They are
-    shared: nobody changes them.
+    ``by_type``: type -> (status, reason). It is shared: nobody changes it.
     """
 
     each: tuple[Said, ...]
-    places: Mapping[str, int]
     by_type: Mapping[str, tuple[str, str]]
 
 
@@ -102,7 +99,8 @@ class Conditions(Sequence[Condition]):
 
     def heartbeat(self, type_: str) -> datetime | None:
         """When the condition of this type was last renewed. Asked at each event of the watch."""
-        at = self._said.places.get(type_)
+        found = (at for at, said in enumerate(self._said.each) if said[0] == type_)
+        at = next(found, None)
         return None if at is None else next(islice(self._moments(), 2 * at, None))
 
     def says_the_same(self, other: object) -> bool:
@@ -147,8 +145,7 @@ def turned_back(was: NodeView, now: NodeView) -> bool:
         assert isinstance(was.stated, Conditions)
         before, later = was.stated.heartbeats(), now.stated.heartbeats()
         if before is not None and later is not None:
-            onward = all(map(ge, later, before))  # as nearly always
-            return not onward and any(at < then != UNWRITTEN for then, at in zip(before, later, strict=True))
+            return any(at < then != UNWRITTEN for then, at in zip(before, later, strict=True))
     renewed = {c.type: c.heartbeat for c in was.stated}
     return any(c.heartbeat and (then := renewed.get(c.type)) and c.heartbeat < then for c in now.stated)
 
@@ -157,7 +154,7 @@ def _packed(times: Sequence[datetime | None]) -> bytes:
     """Whole seconds, which is how Kubernetes writes them, in four bytes each; others in eight.
 
     ``msgspec`` says all of them at once: the shortest of MessagePack's timestamps are two bytes that say so,
-    and those four, the highest first. To ask each datetime took a third of what a heartbeat costs here.
+    and those four, the highest first. To ask each datetime took a third of what is made of a Node.
     """
     how_many = len(times)
     stamps = msgpack.encode(times)[-6 * how_many :]
@@ -244,8 +241,7 @@ def _texts(named: tuple[tuple[str, str], ...]) -> Texts:
 def _statements(conditions: tuple[Said, ...]) -> Statements:
     each = tuple([_once(_same, one, one) for one in conditions])
     triples = tuple([said[:3] for said in each])
-    places = {said[0]: at for at, said in reversed(tuple(enumerate(each)))}
-    return Statements(each, places, _once(_by_type, triples, chain.from_iterable(triples)))
+    return Statements(each, _once(_by_type, triples, chain.from_iterable(triples)))
 
 
 @lru_cache(SHAPES)
